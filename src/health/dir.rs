@@ -1,0 +1,123 @@
+//! A watched directory as the configuration describes it: path, role, thresholds, probe limits.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a bookie uses a directory for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Entry logs (`ledgerDirectories`).
+    Ledger,
+    /// Write-ahead journal (`journalDirectories`).
+    Journal,
+    /// Ledger index (`indexDirectories`).
+    Index,
+}
+
+impl Role {
+    /// All roles, in the order in which they are shown.
+    pub const ALL: [Role; 3] = [Role::Ledger, Role::Journal, Role::Index];
+
+    /// The word used in configuration, JSON and labels.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Role::Ledger => "ledger",
+            Role::Journal => "journal",
+            Role::Index => "index",
+        }
+    }
+
+    /// The role of that name, if there is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+}
+
+/// Identifies a watched directory within one run of the agent. Stays the same through reloads for
+/// as long as path and role stay the same; never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DirId(pub u32);
+
+/// One watched directory with all its settings, already validated by `config`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dir {
+    /// Absolute path as configured.
+    pub path: PathBuf,
+    /// What the bookie uses it for.
+    pub role: Role,
+    /// When it counts as almost full, full, and writable again.
+    pub thresholds: Thresholds,
+    /// How it is probed and when an operation is overdue.
+    pub probe: ProbePolicy,
+    /// The path must be a mount point of its own.
+    pub require_mount: bool,
+    /// No probe file is written before `current/VERSION` exists: `initbookie` refuses directories
+    /// that are not empty (design 1.7). True when a bookie is configured.
+    pub await_cookie: bool,
+}
+
+/// Space limits of one directory. Percent and bytes both apply; the stricter one counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Thresholds {
+    /// Usage ratio above which the directory is almost full.
+    pub warn: f64,
+    /// Usage ratio above which it is full.
+    pub full: f64,
+    /// Usage ratio below which a full directory may be written again.
+    pub low_watermark: f64,
+    /// Almost full when fewer bytes than this are available; 0 turns the rule off.
+    pub warn_available: u64,
+    /// Full when fewer bytes than this are available; 0 turns the rule off.
+    pub full_available: u64,
+    /// Ratio of used inodes above which the directory is almost full.
+    pub inodes_warn: f64,
+    /// Ratio of used inodes above which it is full.
+    pub inodes_full: f64,
+    /// Bytes that must be available for recovery (high-priority) writes to a full directory.
+    pub high_priority_reserve: u64,
+    /// How long a condition must be over before the directory counts as recovered.
+    pub dwell: Duration,
+}
+
+impl Default for Thresholds {
+    /// The defaults of the configuration file (interface.md).
+    fn default() -> Self {
+        Thresholds {
+            warn: 0.90,
+            full: 0.95,
+            low_watermark: 0.90,
+            warn_available: 0,
+            full_available: 0,
+            inodes_warn: 0.90,
+            inodes_full: 0.95,
+            high_priority_reserve: 1 << 30,
+            dwell: Duration::from_secs(30),
+        }
+    }
+}
+
+/// How often a directory is looked at and how long an operation may take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ProbePolicy {
+    /// Time between two active probes.
+    pub interval: Duration,
+    /// Time between two looks at the space, when nothing fills fast.
+    pub space_interval: Duration,
+    /// Overrides the deadline that follows from the medium.
+    pub deadline: Option<Duration>,
+    /// A sync on a rotating disk that takes longer than this is slow; a third of it on solid state.
+    pub slow: Duration,
+}
+
+impl Default for ProbePolicy {
+    fn default() -> Self {
+        ProbePolicy {
+            interval: Duration::from_secs(10),
+            space_interval: Duration::from_secs(1),
+            deadline: None,
+            slow: Duration::from_millis(250),
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Decides. What the disks showed goes in, what it means comes out: status of each directory, facts
+//! about the node, wanted mode, events. Nothing here reads a clock, a file or a socket; time is a
+//! parameter, so every decision can be replayed by a line in a scenario file.
+//!
+//! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
+//! and `latency`, `forecast`, `policy`, `node`, `event`, `snapshot`, and `tracker`, which joins them.
+
+pub mod access;
+pub mod bookkeeper;
+pub mod dir;
+pub mod event;
+pub mod forecast;
+pub mod latency;
+pub mod moment;
+pub mod node;
+pub mod observation;
+pub mod policy;
+pub mod snapshot;
+pub mod space;
+pub mod status;
+pub mod tracker;

@@ -1,0 +1,276 @@
+//! What a look at a directory found, as plain facts. Produced by the prober, by scenario files and
+//! by tests; judged by the axes. A fact is never a verdict: `EIO` is here, "failed" is not.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::moment::Elapsed;
+
+/// One operation of a look, in the order in which a complete look makes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// Reading the mount table; touches no watched file system.
+    Mountinfo,
+    /// Resolving the configured path and opening the directory.
+    Open,
+    /// Asking the file system for its space.
+    Statvfs,
+    /// Reading the bookie's cookie, `current/VERSION`.
+    Cookie,
+    /// Listing the directory for probe files left over from dead processes.
+    Clean,
+    /// Creating the probe file, exclusively.
+    Create,
+    /// Writing varied bytes into it.
+    Write,
+    /// `fdatasync`.
+    Sync,
+    /// Reading back, past the page cache where the file system can.
+    Read,
+    /// Comparing what was read with what was written.
+    Compare,
+    /// Removing the probe file.
+    Unlink,
+    /// The prober itself, when it could not do its work.
+    Prober,
+}
+
+impl Operation {
+    /// All operations in their order.
+    pub const ALL: [Operation; 12] = [
+        Operation::Mountinfo,
+        Operation::Open,
+        Operation::Statvfs,
+        Operation::Cookie,
+        Operation::Clean,
+        Operation::Create,
+        Operation::Write,
+        Operation::Sync,
+        Operation::Read,
+        Operation::Compare,
+        Operation::Unlink,
+        Operation::Prober,
+    ];
+
+    /// The word used in events, evidence and the `step` label.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operation::Mountinfo => "mountinfo",
+            Operation::Open => "open",
+            Operation::Statvfs => "statvfs",
+            Operation::Cookie => "cookie",
+            Operation::Clean => "clean",
+            Operation::Create => "create",
+            Operation::Write => "write",
+            Operation::Sync => "sync",
+            Operation::Read => "read",
+            Operation::Compare => "compare",
+            Operation::Unlink => "unlink",
+            Operation::Prober => "prober",
+        }
+    }
+}
+
+/// Space of a file system as `statvfs` gives it, already multiplied into bytes without overflow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// All bytes of the file system.
+    pub size: u64,
+    /// Bytes that a process without privilege may still write.
+    pub available: u64,
+    /// All inodes; 0 where the file system has no such notion.
+    pub inodes: u64,
+    /// Inodes that a process without privilege may still use.
+    pub inodes_free: u64,
+}
+
+/// Device number of a file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Device {
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// What the storage under a file system is; decides the default deadline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Medium {
+    /// Kernel says non-rotational, and it is neither virtual nor a loop device.
+    SolidState,
+    /// Kernel says rotational.
+    Rotating,
+    /// Network or user-space (FUSE) file system.
+    Network,
+    /// Memory (tmpfs and the like).
+    Memory,
+    /// Anything else, virtio and loop devices included.
+    Unknown,
+}
+
+impl Medium {
+    /// How long an operation may take before it counts as hung (design 1.2).
+    #[must_use]
+    pub const fn deadline(self) -> Duration {
+        match self {
+            Medium::SolidState | Medium::Memory => Duration::from_secs(5),
+            Medium::Rotating | Medium::Unknown => Duration::from_secs(15),
+            Medium::Network => Duration::from_secs(30),
+        }
+    }
+}
+
+/// The mount table's line for the file system that a directory is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mount {
+    /// Kernel's id of the mount.
+    pub id: u64,
+    /// Device number.
+    pub device: Device,
+    /// Path within the file system that is mounted (`/` unless it is a bind mount or subvolume).
+    pub root: PathBuf,
+    /// Mount point.
+    pub point: PathBuf,
+    /// What is mounted, e.g. `/dev/sda1`.
+    pub source: String,
+    /// File system type, e.g. `ext4`.
+    pub fs_type: String,
+    /// Mount options joined with super-block options, as the table has them.
+    pub options: String,
+    /// `ro` among the mount's own or the super block's options.
+    pub read_only: bool,
+    /// A super-block option by which the kernel says that it gave the file system up
+    /// (`emergency_ro`, `shutdown`).
+    pub emergency: Option<String>,
+    /// The storage under it.
+    pub medium: Medium,
+}
+
+/// What tells one disk from another. Compared with the pin (design 1.2, 1.7).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Identity {
+    /// Device number; means something within one boot only.
+    pub device: Option<Device>,
+    /// Id of the mount on which the directory was opened (statx).
+    pub mount_id: Option<u64>,
+    /// `f_fsid` of statvfs.
+    pub fsid: u64,
+    /// File-system UUID where the system knows it without asking the disk.
+    pub uuid: Option<String>,
+    /// The bookie's cookie.
+    pub cookie: Cookie,
+    /// Where the configured path led.
+    pub canonical: PathBuf,
+    /// This boot, so that device numbers are compared within one boot only.
+    pub boot_id: String,
+}
+
+/// What `current/VERSION` says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Cookie {
+    /// Not looked at in this round.
+    #[default]
+    NotRead,
+    /// No such file: no bookie was initialised here.
+    Absent,
+    /// A cookie with the two fields that identify a bookie's disk.
+    Present {
+        /// `instanceId` of the cluster; empty in old layouts.
+        instance_id: String,
+        /// `bookieHost`.
+        bookie_host: String,
+    },
+    /// There, but cannot be understood; the text says why.
+    Unreadable(String),
+}
+
+/// An operation that ended with an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Which operation.
+    pub operation: Operation,
+    /// The kernel's error number; none where there was none (wrong bytes, prober trouble).
+    pub errno: Option<i32>,
+    /// What the system says about it, with the path: for people, never for decisions.
+    pub detail: String,
+    /// The finding when it is not an errno.
+    pub finding: Finding,
+}
+
+/// A finding that no error number describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Finding {
+    /// The errno says it all.
+    #[default]
+    Errno,
+    /// Other bytes came back than were written.
+    WrongBytes,
+    /// The path, or a part of it, has become a symbolic link or leads elsewhere.
+    LeadsElsewhere,
+    /// Not a directory any more.
+    NotADirectory,
+    /// Only our own uid is refused: the directory belongs to the bookie's user (design 1.2).
+    OnlyUsRefused,
+    /// The prober lacks descriptors, memory or the like.
+    ProberTrouble,
+}
+
+/// How long each finished operation of a look took.
+pub type Durations = BTreeMap<Operation, Duration>;
+
+/// A finished look at one directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Look {
+    /// Steps that ended well, with their durations; for a failed look those before the failure.
+    pub durations: Durations,
+    /// Space, if the look came that far.
+    pub space: Option<Space>,
+    /// Identity, if the look came that far.
+    pub identity: Option<Identity>,
+    /// True when the active probe (create to unlink) was part of the look.
+    pub probed: bool,
+    /// The first failure; the look ended there.
+    pub failure: Option<Failure>,
+}
+
+impl Look {
+    /// A look that saw this space and nothing else.
+    #[must_use]
+    pub fn of_space(space: Space) -> Look {
+        Look {
+            durations: Durations::new(),
+            space: Some(space),
+            identity: None,
+            probed: false,
+            failure: None,
+        }
+    }
+}
+
+/// An operation that has begun and not ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InFlight {
+    /// Which operation.
+    pub operation: Operation,
+    /// How long it has been running, counted by the prober while the prober itself was running.
+    pub age: Elapsed,
+    /// Set when the directory itself waits behind an operation on another directory of the same
+    /// file system.
+    pub behind: Option<PathBuf>,
+}
+
+/// One thing learnt about one directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Observation {
+    /// A look ended.
+    Looked(Look),
+    /// An operation is still running; repeated while it does, from the first second on.
+    InFlight(InFlight),
+    /// The mount table has this for the directory's path (`None`: nothing but the root is left
+    /// where a mount was seen before).
+    Mounted(Mount),
+    /// Nobody can say anything: the prober died or stopped answering.
+    ProberLost(String),
+}
