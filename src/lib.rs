@@ -1,1 +1,24 @@
+//! dirkeeper watches the journal, ledger and index directories of a storage server and says, in
+//! time, which of them can still be written. Start with [`health`] to read how it decides, and with
+//! [`embed`] to use it inside another server.
 
+pub mod app;
+pub mod backoff;
+pub mod child;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod document;
+pub mod embed;
+pub mod health;
+pub mod http;
+pub mod http_client;
+pub mod listener;
+pub mod metrics;
+pub mod mode;
+pub mod monitor;
+pub mod probe;
+pub mod prober;
+pub mod report;
+pub mod shutdown;
+pub mod state;

@@ -1,1 +1,3 @@
+//! The `dirkeeper` program. Does the steps in order and nothing else.
+
 fn main() {}

@@ -147,7 +147,9 @@ pub struct Histogram {
 
 impl Histogram {
     /// Upper bounds in seconds: from a fast NVMe sync to the network deadline, a factor of 3–4 apart.
-    pub const BOUNDS: [f64; 10] = [0.0001, 0.0005, 0.002, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 30.0];
+    pub const BOUNDS: [f64; 10] = [
+        0.0001, 0.0005, 0.002, 0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 30.0,
+    ];
 
     /// Takes in one duration.
     pub fn observe(&mut self, duration: Duration) {
