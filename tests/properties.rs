@@ -105,7 +105,11 @@ fn look(dir: u32, percent: u8, probed: bool, slow: bool) -> Look {
         fsid: u64::from(dir) + 1,
         canonical: path(dir),
         boot_id: "boot".to_owned(),
-        cookie: if probed { Cookie::Absent } else { Cookie::NotRead },
+        cookie: if probed {
+            Cookie::Absent
+        } else {
+            Cookie::NotRead
+        },
         ..Identity::default()
     };
     Look {
@@ -251,7 +255,11 @@ fn check_views(tracker: &Tracker, ids: &[DirId], now: Moment) -> Result<(), Test
         prop_assert!(view.history.len() <= 32 && view.evidence.len() <= 12);
         if view.status.severity() == dirkeeper::health::status::Severity::Critical {
             prop_assert!(view.reason.is_some(), "no reason for {:?}", view.status);
-            prop_assert!(!view.evidence.is_empty(), "no evidence for {:?}", view.status);
+            prop_assert!(
+                !view.evidence.is_empty(),
+                "no evidence for {:?}",
+                view.status
+            );
         }
     }
     Ok(())

@@ -199,17 +199,26 @@ pub fn inode_ratio(space: &Space) -> Option<f64> {
     Some(1.0 - ratio(space.inodes_free, space.inodes))
 }
 
-/// Bytes available at which the directory counts as full: whichever limit is reached first.
+/// Bytes available below which the directory counts as full: whichever limit is reached first.
 #[must_use]
-pub fn full_at_available(space: &Space, limits: &Thresholds) -> u64 {
-    // Exact enough: the forecast that uses it has a spread of percents.
-    #[allow(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss
-    )]
-    let by_percent = ((1.0 - limits.full) * space.size as f64) as u64;
-    by_percent.max(limits.full_available)
+pub fn full_below(space: &Space, limits: &Thresholds) -> u64 {
+    available_at(space, limits.full).max(limits.full_available)
+}
+
+/// Bytes available below which the directory counts as almost full.
+#[must_use]
+pub fn warn_below(space: &Space, limits: &Thresholds) -> u64 {
+    available_at(space, limits.warn).max(limits.warn_available)
+}
+
+// Exact enough: what uses it has a spread of percents.
+#[allow(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss
+)]
+fn available_at(space: &Space, usage: f64) -> u64 {
+    ((1.0 - usage) * space.size as f64) as u64
 }
 
 #[allow(clippy::cast_precision_loss)] // 53 bits are 2^-53 of a ratio

@@ -17,6 +17,7 @@ use super::observation::{
 };
 use super::policy::HighPriorityRoom;
 use super::schedule::{self, LookPlan, Schedule};
+use super::snapshot::ForecastView;
 use super::space::{self, SpaceAxis};
 use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
 
@@ -52,6 +53,8 @@ pub struct Track {
     pub(super) failures: BTreeMap<Cause, u64>,
     pub(super) history: VecDeque<(super::moment::Timestamp, Status)>,
     pub(super) told_at: Option<Moment>,
+    /// The forecast as of the newest slow tick.
+    pub(super) forecast_view: Option<ForecastView>,
     pub(super) forecast_told: bool,
     boot_id: String,
     stale_looks: u32,
@@ -109,6 +112,7 @@ impl Track {
             failures: BTreeMap::new(),
             history: VecDeque::new(),
             told_at: None,
+            forecast_view: None,
             forecast_told: false,
             boot_id: String::new(),
             stale_looks: 0,
@@ -146,6 +150,7 @@ impl Track {
     /// An operator takes what is there as the right disk: the pin is made anew by the next look.
     pub fn accept(&mut self, now: Moment) {
         self.pin = None;
+        self.forecast.reset();
         self.access.accept();
         self.schedule.hurry(now.elapsed, true);
     }
@@ -257,7 +262,7 @@ impl Track {
             (None, Some(failure)) => self.failed(failure),
             (Some(false), _) | (None, None) => self.access.answered(),
         }
-        let (full, space) = (self.full_wait(), self.space_wait(now));
+        let (full, space) = (self.full_wait(), self.space_wait());
         self.schedule.ended(now.elapsed, full, space);
         let back = was_elsewhere && identified == Some(true) && !look.probed;
         let newly_pinned = identified == Some(true) && !had_pin;
@@ -330,7 +335,8 @@ impl Track {
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);
-            self.forecast.observe(now.elapsed, space.available);
+            self.forecast
+                .observe(now.elapsed, space.size, space.available);
         }
         match &look.failure {
             Some(failure) => self.failed(failure),
@@ -417,14 +423,17 @@ impl Track {
         schedule::spread(self.id, self.schedule.rounds(), interval)
     }
 
-    fn space_wait(&self, now: Moment) -> Duration {
+    fn space_wait(&self) -> Duration {
         let longest = schedule::longest_space_wait(&self.dir.probe, self.medium());
         let Some(space) = &self.last_space else {
             return longest;
         };
-        let target = space::full_at_available(space, &self.dir.thresholds);
-        self.forecast
-            .next_look(now.elapsed, space.available, target, longest)
+        let limits = &self.dir.thresholds;
+        let marks = [
+            space::full_below(space, limits),
+            space::warn_below(space, limits),
+        ];
+        self.forecast.next_look(&marks, longest)
     }
 
     /// The one-word status.

@@ -13,7 +13,7 @@ use super::node::{self, DirFacts, Node, NodeChange};
 use super::observation::{Observation, Operation};
 use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
-use super::snapshot::{DirView, ForecastView, Histogram};
+use super::snapshot::{DirView, Histogram};
 use super::space;
 use super::status::{Cause, Evidence, LatencyStatus, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
@@ -353,8 +353,12 @@ impl Tracker {
     }
 
     fn forecast_event(&mut self, now: Moment, place: usize) -> Option<Event> {
-        let track = &self.tracks[place];
-        let forecast = forecast(track, now);
+        let track = &mut self.tracks[place];
+        track.forecast_view = track.last_space.and_then(|space| {
+            let target = space::full_below(&space, &track.dir.thresholds);
+            track.forecast.estimate(target)
+        });
+        let forecast = track.forecast_view;
         let soon = forecast.is_some_and(|view| view.expected <= FORECAST_HORIZON);
         let not_soon = forecast.is_none_or(|view| view.expected > 2 * FORECAST_HORIZON);
         let full = track.space.status() == SpaceStatus::Full;
@@ -477,12 +481,6 @@ fn back_to_good(track: &Track, axis: super::status::Axis) -> Option<Reason> {
     })
 }
 
-fn forecast(track: &Track, now: Moment) -> Option<ForecastView> {
-    let space = track.last_space.as_ref()?;
-    let target = space::full_at_available(space, &track.dir.thresholds);
-    track.forecast.full_in(now.elapsed, space.available, target)
-}
-
 fn view(track: &Track, now: Moment) -> DirView {
     let status = track.status_now();
     let mut sources = vec!["mountinfo", "statvfs"];
@@ -504,7 +502,7 @@ fn view(track: &Track, now: Moment) -> DirView {
         space: track.last_space,
         usage_ratio: track.last_space.as_ref().and_then(space::usage_ratio),
         thresholds: track.dir.thresholds,
-        forecast: forecast(track, now),
+        forecast: track.forecast_view,
         last_observation: track.last_looked.map(|at| at.wall),
         last_probe_success: track.last_probe_success.map(|at| at.wall),
         durations: track.durations.clone(),

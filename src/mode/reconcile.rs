@@ -133,7 +133,12 @@ mod tests {
         let handle = MemorySwitch::new();
         let mut switch = handle.clone();
         let mut ours = false;
-        for mode in [Mode::Writable, Mode::ReadOnly, Mode::ReadOnly, Mode::Writable] {
+        for mode in [
+            Mode::Writable,
+            Mode::ReadOnly,
+            Mode::ReadOnly,
+            Mode::Writable,
+        ] {
             assert_eq!(turn(&mut switch, &wanted(mode), &mut ours), Ok(mode));
         }
         assert!(handle.now().high_priority_writes);
