@@ -17,7 +17,7 @@ fn main() -> ExitCode {
 fn become_child(arguments: &[OsString]) -> ExitCode {
     match arguments.split_first() {
         Some((kind, _)) if kind == prober::KIND => prober::main(),
-        Some((kind, rest)) if kind == state::KIND => state::writer_main(rest),
+        Some((kind, _)) if kind == "writer" => state::writer::main(),
         _ => ExitCode::FAILURE,
     }
 }
