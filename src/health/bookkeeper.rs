@@ -393,10 +393,9 @@ impl Model {
         }
         // Java's sums of long wrap around.
         let sum = |bytes: fn(&Observed) -> i64| {
-            manager
-                .distinct
-                .iter()
-                .fold(0_i64, |sum, dir| sum.wrapping_add(bytes(&self.observed[*dir])))
+            manager.distinct.iter().fold(0_i64, |sum, dir| {
+                sum.wrapping_add(bytes(&self.observed[*dir]))
+            })
         };
         Some(usage(sum(|seen| seen.usable), sum(|seen| seen.total)))
     }
@@ -426,7 +425,11 @@ impl Manager {
         let distinct = dirs
             .iter()
             .copied()
-            .filter(|dir| setups[*dir].filesystem.is_none_or(|number| seen.insert(number)))
+            .filter(|dir| {
+                setups[*dir]
+                    .filesystem
+                    .is_none_or(|number| seen.insert(number))
+            })
             .collect();
         Manager {
             role,

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::wire::{self, Dirs, Entries, HeaderDir};
+use super::wire::{self, Dirs, Entries, HeaderDir, Object};
 use super::{Flow, Problem, Simulation};
 use crate::health::bookkeeper::{
     DirIndex, Event, Mode, Model, Observed, Rejected, Settings, Setup, Trouble,
@@ -17,9 +17,9 @@ const STEP_REMEDY: &str = "a step is a line like {\"observe\":{\"/d1\":{\"total\
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header<'a> {
-    dirs: Vec<HeaderDir>,
+    dirs: Vec<Object<HeaderDir>>,
     #[serde(borrow)]
-    settings: SettingsWire<'a>,
+    settings: Object<SettingsWire<'a>>,
 }
 
 /// Thresholds are kept as text: single precision made of double precision is rounded twice.
@@ -42,7 +42,7 @@ struct SettingsWire<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
-    observe: Entries<ObservedWire>,
+    observe: Entries<Object<ObservedWire>>,
 }
 
 #[derive(Deserialize)]
@@ -115,7 +115,7 @@ pub(super) struct Simulated {
 impl Simulated {
     pub(super) fn new(header: &str) -> Result<Simulated, Problem> {
         let header: Header<'_> = wire::read(header, wire::HEADER_REMEDY)?;
-        let settings = header.settings.convert()?;
+        let settings = header.settings.0.convert()?;
         let dirs = Dirs::new(header.dirs)?;
         let setups: Vec<Setup> = dirs
             .roles
@@ -147,7 +147,10 @@ impl Simulated {
         match missing.iter().position(|missing| *missing) {
             None => Ok(()),
             Some(dir) => Err(Problem::new(
-                format!("nothing is observed of directory {:?}", self.dirs.paths[dir]),
+                format!(
+                    "nothing is observed of directory {:?}",
+                    self.dirs.paths[dir]
+                ),
                 "the second line is what the start sees, with every ledger and index directory",
             )),
         }
@@ -158,7 +161,7 @@ impl Simulation for Simulated {
     fn answer(&mut self, line: &str, answer: &mut Vec<u8>) -> Result<Flow, Problem> {
         let step: Step = wire::read(line, STEP_REMEDY)?;
         let mut seen = Vec::with_capacity(step.observe.0.len());
-        for (path, observed) in &step.observe.0 {
+        for (path, Object(observed)) in &step.observe.0 {
             seen.push((self.dirs.find(path)?, observed.convert(path)?));
         }
         if self.steps == 0 {
@@ -236,7 +239,9 @@ impl SettingsWire<'_> {
             full,
             warn: warn.unwrap_or(defaults.warn),
             low_watermark: low_watermark.unwrap_or(full),
-            read_only_mode: self.read_only_mode_enabled.unwrap_or(defaults.read_only_mode),
+            read_only_mode: self
+                .read_only_mode_enabled
+                .unwrap_or(defaults.read_only_mode),
             any_full: self.read_only_mode_on_any_disk_full_enabled,
             high_priority_reserve: self
                 .min_usable_size_for_high_priority_writes

@@ -66,8 +66,12 @@ impl<R: BufRead> Lines<R> {
             Ok(text) => Ok(Line::Text(text)),
             Err(error) => {
                 let at = error.valid_up_to();
-                let what = format!("byte {:#04x} at column {} is not UTF-8", self.buffer[at], at + 1);
-                let remedy = "JSON is written in UTF-8, other bytes of a path as \\u escapes";
+                let what = format!(
+                    "byte {:#04x} at column {} is not UTF-8",
+                    self.buffer[at],
+                    at + 1
+                );
+                let remedy = "JSON is written in UTF-8";
                 Err(Problem::new(what, remedy).at(self.number))
             }
         }
