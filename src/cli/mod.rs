@@ -6,6 +6,7 @@
 pub mod args;
 pub mod exit;
 mod help;
+pub mod simulate;
 
 use std::ffi::OsString;
 
