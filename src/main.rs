@@ -5,5 +5,5 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    dirkeeper::cli::main(arguments).into()
+    dirkeeper::cli::main(&arguments).into()
 }

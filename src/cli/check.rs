@@ -38,9 +38,7 @@ pub fn run(arguments: CheckArguments) -> Result<Exit, Failure> {
     }
 }
 
-fn round(
-    arguments: CheckArguments,
-) -> Result<(std::sync::Arc<Snapshot>, SelfView), Failure> {
+fn round(arguments: CheckArguments) -> Result<(std::sync::Arc<Snapshot>, SelfView), Failure> {
     if arguments.explain && arguments.output != CheckOutput::Human {
         let error = anyhow::anyhow!("--explain is text for people: leave --output away");
         return Err(Failure::new(Exit::Usage, error));
@@ -49,7 +47,7 @@ fn round(
         sources: arguments.sources.into(),
         timeout: arguments.timeout,
     };
-    Ok(block_on(app::check(options))??)
+    block_on(app::check(options))
 }
 
 /// The exit code for the worst directory.

@@ -56,11 +56,14 @@ fn stored(state_dir: &Path, mut since: u64, printer: &Printer) -> Result<(), Fai
 async fn pages(agent: &Agent, mut since: u64, printer: &Printer<'_>) -> Result<(), Failure> {
     loop {
         let page = agent.events(since).await?;
+        if let Some(problem) = &page.problem {
+            eprintln!("dirkeeper: older events may be missing: {problem}");
+        }
         let before = since;
         for event in &page.events {
             since = printer.event(event.get())?;
         }
-        // An agent may send shorter pages than were asked for; an empty one is the end.
+        // A page may be shorter than what there is; an empty one is the end.
         if since <= before {
             return Ok(());
         }
@@ -73,6 +76,9 @@ async fn follow(agent: &Agent, since: u64, printer: &Printer<'_>) -> Result<(), 
     loop {
         let heard = follower.hear().await;
         match heard.map_err(|error| agent.failure(error))? {
+            Heard::Message(message) if message.name == "gap" => {
+                eprintln!("dirkeeper: events are lost: {}", message.data);
+            }
             Heard::Message(message) => {
                 printer.event(&message.data)?;
             }

@@ -47,7 +47,10 @@ fn program() -> Command {
 /// The commands that do something, in the order of the help: those without commands below them.
 fn leaves(command: &Command) -> Vec<&Command> {
     let mut leaves = Vec::new();
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+    for below in command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set())
+    {
         if below.has_subcommands() {
             leaves.extend(self::leaves(below));
         } else {
@@ -179,12 +182,17 @@ fn markdown_argument(argument: &Arg) -> String {
 }
 
 fn name(command: &Command) -> String {
-    command.get_bin_name().unwrap_or(command.get_name()).to_owned()
+    command
+        .get_bin_name()
+        .unwrap_or(command.get_name())
+        .to_owned()
 }
 
 fn about(command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about());
-    about.map(|about| format!("{about}\n\n")).unwrap_or_default()
+    about
+        .map(|about| format!("{about}\n\n"))
+        .unwrap_or_default()
 }
 
 fn end(command: &Command) -> String {
@@ -215,11 +223,16 @@ mod tests {
         program.build();
         let commands = std::iter::once(&program).chain(leaves(&program));
         for command in commands {
-            let mut command = command.clone().version("0.0.0").long_version("0.0.0 (revision)");
+            let mut command = command
+                .clone()
+                .version("0.0.0")
+                .long_version("0.0.0 (revision)");
             let short = command.render_help();
             let long = command.render_long_help();
             let name = name(&command);
-            texts.push_str(&format!("==== {name} -h\n{short}\n==== {name} --help\n{long}\n"));
+            texts.push_str(&format!(
+                "==== {name} -h\n{short}\n==== {name} --help\n{long}\n"
+            ));
         }
         insta::assert_snapshot!("help", texts);
     }

@@ -10,9 +10,12 @@ pub mod exit;
 pub mod explain;
 pub mod greeting;
 mod help;
+pub mod hook;
 pub mod manual;
 pub mod nagios;
 pub mod remote;
+pub mod run;
+pub mod settings;
 pub mod status;
 pub mod table;
 pub mod terminal;
@@ -83,16 +86,14 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Events(arguments) => events::run(&arguments),
         Command::Config(command) => settings::run(command),
         Command::Hook(command) => hook::run(command),
-        Command::Simulate(arguments) => simulation(&arguments),
+        Command::Simulate(_) => Err(anyhow::anyhow!("being written").into()),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man => manual::man(),
     }
 }
 
 /// Runs a future on a runtime of this thread alone.
-fn block_on<T, E: Into<Failure>>(
-    future: impl Future<Output = Result<T, E>>,
-) -> Result<T, Failure> {
+fn block_on<T, E: Into<Failure>>(future: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

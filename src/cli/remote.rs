@@ -24,6 +24,15 @@ pub struct Agent {
 pub struct Page {
     /// The events, oldest first.
     pub events: Vec<Box<RawValue>>,
+    /// Why older ones may be missing.
+    #[serde(default)]
+    pub problem: Option<String>,
+}
+
+/// How the API says why it refuses.
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
 }
 
 impl Agent {
@@ -69,11 +78,18 @@ impl Agent {
 
     /// The failure of a command that got this error from the agent.
     #[must_use]
-    pub fn failure(&self, error: HttpError) -> Failure {
+    pub fn failure(&self, mut error: HttpError) -> Failure {
+        if let HttpError::Refused { text, .. } = &mut error
+            && let Ok(refusal) = serde_json::from_str::<Refusal>(text)
+        {
+            *text = refusal.error;
+        }
         let exit = match &error {
             HttpError::TooLong { .. } | HttpError::NotAStream { .. } => Exit::Data,
             HttpError::Client(_) => Exit::Io,
-            HttpError::Refused { status: 401 | 403, .. } => Exit::NotPermitted,
+            HttpError::Refused {
+                status: 401 | 403, ..
+            } => Exit::NotPermitted,
             error if error.is_passing() => Exit::Unavailable,
             _ => Exit::FAILED,
         };
@@ -129,9 +145,6 @@ mod tests {
             assert_eq!(agent.address("api/v1/status").as_str(), expected);
         };
         check(DEFAULT_URL, "http://127.0.0.1:9475/api/v1/status");
-        check(
-            "http://host/bk-3/?x=1#y",
-            "http://host/bk-3/api/v1/status",
-        );
+        check("http://host/bk-3/?x=1#y", "http://host/bk-3/api/v1/status");
     }
 }

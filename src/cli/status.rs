@@ -19,7 +19,7 @@ const STALE_SECONDS: u64 = 60;
 /// The agent does not answer, or not with a status; or the result cannot be written.
 pub fn run(arguments: &StatusArguments) -> Result<Exit, Failure> {
     let agent = Agent::new(arguments.url.clone())?;
-    let body = block_on(agent.status())??;
+    let body = block_on(agent.status())?;
     let document: StatusDocument = agent.parse(&body)?;
     match arguments.output {
         Output::Json => print(&(body.trim_end().to_owned() + "\n"))?,
@@ -137,11 +137,7 @@ mod tests {
     use crate::document::{ClaimDocument, sample, status_document};
 
     fn document() -> StatusDocument {
-        status_document(
-            &sample::snapshot(),
-            &sample::self_view(),
-            &sample::about(),
-        )
+        status_document(&sample::snapshot(), &sample::self_view(), &sample::about())
     }
 
     #[test]

@@ -46,7 +46,10 @@ pub fn directories(document: &StatusDocument, terminal: Terminal) -> String {
         .map(|dir| cells(dir, &document.time))
         .collect();
     let widths = widths(&rows);
-    let longest_path = document.dirs.iter().map(|dir| length(&printable(&dir.path)));
+    let longest_path = document
+        .dirs
+        .iter()
+        .map(|dir| length(&printable(&dir.path)));
     let shown = fitting(&widths, longest_path.max().unwrap_or(0), terminal.width);
 
     let headings = COLUMNS.map(|column| column.heading.to_owned());
@@ -157,7 +160,11 @@ fn line(
     terminal: Terminal,
 ) -> String {
     let mut line = String::new();
-    for (index, column) in COLUMNS.iter().enumerate().filter(|(index, _)| shown[*index]) {
+    for (index, column) in COLUMNS
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| shown[*index])
+    {
         let cell = &cells[index];
         let padding = " ".repeat(widths[index] - length(cell));
         let painted = match tone {

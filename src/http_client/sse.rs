@@ -63,7 +63,11 @@ impl Decoder {
             let name = std::mem::take(&mut self.name);
             let mut data = std::mem::take(&mut self.data);
             if data.pop().is_some() {
-                let name = if name.is_empty() { "message".into() } else { name };
+                let name = if name.is_empty() {
+                    "message".into()
+                } else {
+                    name
+                };
                 let id = self.id;
                 return Ok(Some(Message { id, name, data }));
             }

@@ -111,3 +111,16 @@ impl Store {
     /// Ends the writer; returns at once and leaves a stuck one behind.
     pub fn stop(&self) {}
 }
+
+/// Being written.
+#[derive(Debug, thiserror::Error)]
+#[error("being written")]
+pub struct ReadError;
+
+/// Being written.
+///
+/// # Errors
+/// Always.
+pub fn read_events(_: &std::path::Path, _: u64, _: usize) -> Result<Vec<StoredEvent>, ReadError> {
+    Err(ReadError)
+}
