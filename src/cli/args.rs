@@ -123,13 +123,15 @@ pub struct RolePath {
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Address and port to serve status page, API and metrics on [default: 127.0.0.1:9475]
+    /// Address and port to serve status page, API and metrics on
+    ///
+    /// Default: what the configuration says, else 127.0.0.1:9475.
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     pub listen: Option<SocketAddr>,
     /// Where events and what is known of the disks are kept
     ///
-    /// [default: /var/lib/dirkeeper; with --dir alone $XDG_STATE_HOME/dirkeeper or
-    /// ~/.local/state/dirkeeper]. Best on a disk that is not watched.
+    /// Default: what the configuration says, else /var/lib/dirkeeper; with --dir alone
+    /// $XDG_STATE_HOME/dirkeeper or ~/.local/state/dirkeeper. Best on a disk that is not watched.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Where the directories come from.
@@ -143,7 +145,7 @@ pub struct CheckArguments {
     /// How long the round may take; what has not answered by then is unknown, or hung if it is overdue
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_timeout)]
     pub timeout: Duration,
-    /// Tell what was tried, what each step gave, and why the verdict follows
+    /// Tell what was tried, what each step gave, and why the verdict follows; for people only
     #[arg(long)]
     pub explain: bool,
     /// Form of the result
@@ -181,7 +183,8 @@ pub struct EventsArguments {
     #[arg(
         long,
         value_name = "SEQ",
-        default_value_t = 0,
+        value_parser = parse_since,
+        default_value = "0",
         hide_default_value = true
     )]
     pub since: u64,
@@ -312,6 +315,8 @@ enum Bad {
     Time,
     #[error("nothing can be probed in no time")]
     NoTime,
+    #[error("write the number of an event")]
+    Since,
     #[error("write http://HOST:PORT, for example {DEFAULT_URL}")]
     Url,
     #[error("this release speaks http:// only: let a proxy end TLS, or use a tunnel")]
@@ -342,6 +347,10 @@ fn parse_timeout(value: &str) -> Result<Duration, Bad> {
         return Err(Bad::NoTime);
     }
     Ok(time)
+}
+
+fn parse_since(value: &str) -> Result<u64, Bad> {
+    value.parse().map_err(|_| Bad::Since)
 }
 
 fn parse_url(value: &str) -> Result<Url, Bad> {

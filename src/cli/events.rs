@@ -77,7 +77,8 @@ async fn follow(agent: &Agent, since: u64, printer: &Printer<'_>) -> Result<(), 
         let heard = follower.hear().await;
         match heard.map_err(|error| agent.failure(error))? {
             Heard::Message(message) if message.name == "gap" => {
-                eprintln!("dirkeeper: events are lost: {}", message.data);
+                let Gap { after, before } = parse(&message.data)?;
+                eprintln!("dirkeeper: the events between {after} and {before} are lost");
             }
             Heard::Message(message) => {
                 printer.event(&message.data)?;
@@ -85,7 +86,7 @@ async fn follow(agent: &Agent, since: u64, printer: &Printer<'_>) -> Result<(), 
             Heard::Lost(error) => {
                 // Once for each loss, not for each try.
                 if !lost {
-                    eprintln!("dirkeeper: {}: trying again", report::text(&error));
+                    eprintln!("dirkeeper: {}; trying again", report::text(&error));
                 }
                 lost = true;
             }
@@ -102,6 +103,13 @@ async fn follow(agent: &Agent, since: u64, printer: &Printer<'_>) -> Result<(), 
 struct Head {
     seq: u64,
     event: String,
+}
+
+/// What an agent says where it has no events any more.
+#[derive(Deserialize)]
+struct Gap {
+    after: u64,
+    before: u64,
 }
 
 struct Printer<'a> {
@@ -148,8 +156,11 @@ fn line(event: &EventDocument, terminal: Terminal) -> String {
     }
     if let Some(to) = &event.to {
         let axis = event.axis.as_deref().unwrap_or("mode");
-        let from = event.from.as_deref().map(words).unwrap_or_default();
-        text.push_str(&format!(" {} {from} -> {}", printable(axis), words(to)));
+        text.push_str(&format!(" {}", printable(axis)));
+        if let Some(from) = &event.from {
+            text.push_str(&format!(" {}", words(from)));
+        }
+        text.push_str(&format!(" -> {}", words(to)));
     }
     match &event.cause {
         Some(cause) => text.push_str(&format!(": {}", printable(&cause.message))),

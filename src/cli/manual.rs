@@ -152,7 +152,7 @@ pub fn markdown() -> String {
             page.push_str(&fenced(&end(command)));
         }
     }
-    page
+    page.replace("\n\n\n", "\n\n").trim_end().to_owned() + "\n"
 }
 
 fn markdown_argument(argument: &Arg) -> String {
@@ -190,9 +190,8 @@ fn name(command: &Command) -> String {
 
 fn about(command: &Command) -> String {
     let about = command.get_long_about().or(command.get_about());
-    about
-        .map(|about| format!("{about}\n\n"))
-        .unwrap_or_default()
+    let about = about.map(ToString::to_string).unwrap_or_default();
+    format!("{}.\n\n", about.trim_end_matches('.'))
 }
 
 fn end(command: &Command) -> String {
@@ -202,7 +201,7 @@ fn end(command: &Command) -> String {
 }
 
 fn fenced(text: &str) -> String {
-    format!("```text\n{}\n```\n\n", text.trim_end()).replace("\n\n\n", "\n\n")
+    format!("```text\n{}\n```\n\n", text.trim_end())
 }
 
 #[cfg(test)]

@@ -28,7 +28,8 @@ pub fn line(document: &StatusDocument) -> String {
 /// The line for a check that could not be made.
 #[must_use]
 pub fn failure(error: &str) -> String {
-    format!("DIRKEEPER UNKNOWN: {}\n", one_line(error))
+    let lines: Vec<&str> = error.lines().collect();
+    format!("DIRKEEPER UNKNOWN: {}\n", one_line(&lines.join("; ")))
 }
 
 fn describe(dirs: &[DirDocument]) -> String {
@@ -67,14 +68,18 @@ fn one(dir: &DirDocument) -> String {
     text
 }
 
-/// Text before the bar: no bar of its own, no second line.
+/// Text without a bar of its own, which simple readers take for the begin of the data, and without
+/// a second line: these and other control characters are written `\xNN`.
 fn one_line(text: &str) -> String {
-    let clean = |character: char| match character {
-        '|' => '/',
-        character if character.is_control() => ' ',
-        character => character,
-    };
-    text.trim().chars().map(clean).collect()
+    let mut line = String::with_capacity(text.len());
+    for character in text.trim().chars() {
+        if character == '|' || character.is_control() {
+            line.push_str(&format!("\\x{:02x}", u32::from(character)));
+        } else {
+            line.push(character);
+        }
+    }
+    line
 }
 
 /// `'label'=value;warn;critical;min;max` for each directory; the value is U where it is not known.
@@ -100,21 +105,9 @@ fn performance_data(dirs: &[DirDocument]) -> String {
     series.collect::<Vec<_>>().join(" ")
 }
 
-/// A label within single quotes: a quote is doubled; an equals sign, which is forbidden, a bar, which
-/// simple readers take for the begin of the data, and control characters are written `\xNN`.
+/// A label within single quotes: a quote is doubled, an equals sign is forbidden.
 fn label(name: &str) -> String {
-    let mut label = String::with_capacity(name.len());
-    for character in name.chars() {
-        match character {
-            '\'' => label.push_str("''"),
-            '=' | '|' => label.push_str(&format!("\\x{:02x}", u32::from(character))),
-            character if character.is_control() => {
-                label.push_str(&format!("\\x{:02x}", u32::from(character)));
-            }
-            character => label.push(character),
-        }
-    }
-    label
+    one_line(name).replace('\'', "''").replace('=', "\\x3d")
 }
 
 #[cfg(test)]

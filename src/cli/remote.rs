@@ -5,7 +5,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use super::args::DEFAULT_URL;
 use super::exit::{Exit, Failure};
 use crate::http_client::{Follower, HttpClient, HttpError, Url};
 
@@ -97,11 +96,10 @@ impl Agent {
         if exit != Exit::Unavailable {
             return failure;
         }
-        failure.remedy(format!(
-            "is an agent running there? Start one with 'dirkeeper run', or name another address \
-             with --url (default {DEFAULT_URL}); without an agent use 'dirkeeper check', or \
-             'dirkeeper events --state-dir DIR'"
-        ))
+        failure.remedy(
+            "start an agent with 'dirkeeper run', name another address with --url, or do without \
+             one: 'dirkeeper check', 'dirkeeper events --state-dir DIR'",
+        )
     }
 
     /// The text as a document.
@@ -136,6 +134,7 @@ impl Agent {
 
 #[cfg(test)]
 mod tests {
+    use super::super::args::DEFAULT_URL;
     use super::*;
 
     #[test]
