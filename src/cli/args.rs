@@ -13,6 +13,7 @@ use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, Ty
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::help;
+use super::simulate::Semantics;
 use crate::health::dir::Role;
 use crate::health::event::EventKind;
 use crate::http_client::Url;
@@ -254,7 +255,7 @@ pub struct HookTestArguments {
 #[derive(Debug, Args)]
 pub struct SimulateArguments {
     /// Whose decisions: ours, or event for event those of BookKeeper 4.17.3
-    #[arg(long, value_name = "WHOSE", value_enum, default_value_t)]
+    #[arg(long, value_name = "WHOSE", default_value = Semantics::Dirkeeper.name(), value_parser = semantics_parser())]
     pub semantics: Semantics,
     /// Observations, one JSON document a line; - is standard input
     #[arg(value_name = "FILE")]
@@ -289,16 +290,6 @@ pub enum CheckOutput {
     Json,
     /// One line with performance data, for Nagios, Icinga and their kin
     Nagios,
-}
-
-/// Whose decisions a simulation shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Semantics {
-    /// What should be done
-    #[default]
-    Dirkeeper,
-    /// What BookKeeper does, also where it is wrong
-    Bookkeeper,
 }
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -369,4 +360,13 @@ fn event_kind_parser() -> impl TypedValueParser<Value = EventKind> {
         .map(|kind| PossibleValue::new(kind.name()).help(kind.meaning()));
     PossibleValuesParser::new(names)
         .map(|name| EventKind::parse(&name).expect("only names of events are possible values"))
+}
+
+/// Accepts the words of the semantics.
+fn semantics_parser() -> impl TypedValueParser<Value = Semantics> {
+    PossibleValuesParser::new(Semantics::ALL.map(Semantics::name)).map(|word| {
+        let mut all = Semantics::ALL.into_iter();
+        all.find(|semantics| semantics.name() == word)
+            .expect("only words of semantics are possible values")
+    })
 }

@@ -16,6 +16,8 @@ pub mod nagios;
 pub mod remote;
 pub mod run;
 pub mod settings;
+pub mod simulate;
+pub mod simulation;
 pub mod status;
 pub mod table;
 pub mod terminal;
@@ -86,7 +88,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Events(arguments) => events::run(&arguments),
         Command::Config(command) => settings::run(command),
         Command::Hook(command) => hook::run(command),
-        Command::Simulate(_) => Err(anyhow::anyhow!("being written").into()),
+        Command::Simulate(arguments) => simulation::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man => manual::man(),
     }
