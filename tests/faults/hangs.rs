@@ -109,7 +109,7 @@ pub(crate) fn frozen_and_thawed(bench: &Bench) {
 }
 
 /// F28: SIGTERM while a watched directory is frozen.
-pub(crate) fn stop_beside_frozen_directory(bench: &Bench) {
+pub(crate) fn stop_beside_frozen_dir(bench: &Bench) {
     let disk = Disk::block(bench, "frozen", 64);
     let plan = Plan::new(bench)
         .set("interval", "2s")
@@ -217,7 +217,7 @@ fn probe_age(bench: &Bench, dir: &Value) -> Duration {
 }
 
 /// F31: 500 directories on 40 file systems, three of which hang with one directory each.
-pub(crate) fn five_hundred_directories(bench: &Bench) {
+pub(crate) fn many_directories(bench: &Bench) {
     const SHARED: usize = 37;
     const DIRS: usize = 497;
     let shared: Vec<Disk> = (0..SHARED)

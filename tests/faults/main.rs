@@ -11,6 +11,7 @@ mod devices;
 mod hangs;
 mod harness;
 mod mounts;
+mod own;
 mod space;
 
 use harness::runner::{Fault, report_unprivileged, run};
@@ -39,34 +40,16 @@ const FAULTS: &[Fault] = &[
     alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
-    fault(
-        "crash_at_random_moments_loses_no_event",
-        crashes::no_event_is_lost,
-    ),
-    fault(
-        "F31_five_hundred_directories",
-        hangs::five_hundred_directories,
-    ),
-    fault(
-        "F37_each_axis_has_its_own_event",
-        devices::axes_are_independent,
-    ),
+    fault("crashes_lose_no_event", crashes::no_event_is_lost),
+    fault("F31_500_directories", hangs::many_directories),
+    fault("F37_axes_are_independent", devices::axes_are_independent),
     fault("F13_frozen_and_thawed", hangs::frozen_and_thawed),
-    fault(
-        "F12_device_holds_all_requests",
-        hangs::device_holds_requests,
-    ),
+    fault("F12_device_holds_requests", hangs::device_holds_requests),
     fault("F16_every_sync_is_slow", devices::slow_syncs),
     fault("F23_agent_paused", agents::paused),
     fault("F24_wall_clock_stepped", agents::wall_clock_stepped),
-    fault(
-        "F28_stop_beside_a_frozen_directory",
-        hangs::stop_beside_frozen_directory,
-    ),
-    fault(
-        "F28_stop_with_a_frozen_state_directory",
-        hangs::stop_with_frozen_state,
-    ),
+    fault("F28_stop_beside_frozen_dir", hangs::stop_beside_frozen_dir),
+    fault("F28_stop_with_frozen_state", hangs::stop_with_frozen_state),
     fault("F28_check_in_a_shell", hangs::check_in_a_shell),
     fault("F29_started_while_frozen", hangs::started_while_frozen),
     fault("F32_left_over_probe_files", agents::left_over_files),
@@ -91,18 +74,13 @@ const FAULTS: &[Fault] = &[
     fault("F07_remounted", mounts::remounted),
     fault("F08_journal_aborted", mounts::journal_aborted),
     fault("F17_unmounted", mounts::unmounted),
-    fault(
-        "F17_unmounted_outside_the_agents_mounts",
-        mounts::unmounted_outside,
-    ),
+    fault("F17_unmounted_outside", mounts::unmounted_outside),
     fault("F18_mounted_over", mounts::mounted_over),
     fault("F19_directory_gone_or_another", mounts::directory_gone),
-    fault(
-        "F30_three_directories_of_one_disk",
-        space::one_disk_three_directories,
-    ),
+    fault("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk),
     fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds),
-    fault("second_agent_on_one_state_directory", agents::state_locked),
+    fault("harness_sweeps_what_is_left", own::sweeps_what_is_left),
+    fault("second_agent_on_one_state", agents::state_locked),
 ];
 
 fn main() {

@@ -230,7 +230,7 @@ pub(crate) fn freed_below_warn(bench: &Bench) {
 }
 
 /// F30: two directories and a bind mount of one disk.
-pub(crate) fn one_disk_three_directories(bench: &Bench) {
+pub(crate) fn three_dirs_of_one_disk(bench: &Bench) {
     let disk = Disk::block(bench, "one", 64);
     let [first, second, third] = ["first", "second", "third"].map(|name| disk.dir(name));
     let bound = Disk::bind(bench, "bound", &third);
