@@ -22,6 +22,8 @@ fn stuck_writer(bench: &Bench, folder: &Path) {
         .args(["-c", script, text(&file)])
         .env(MARK, bench.folder())
         .stdin(Stdio::null());
+    #[allow(clippy::zombie_processes)]
+    // its end comes with the sweep, and then that of this program
     let shell = shell.stderr(Stdio::null()).spawn().unwrap();
     wait_for("the kernel holds it", Duration::from_secs(10), || {
         let of_shell = |pid: u32| fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
