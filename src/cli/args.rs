@@ -246,7 +246,7 @@ pub struct HookListArguments {
 #[derive(Debug, Args)]
 pub struct HookTestArguments {
     /// Name of the hook in the configuration
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "HOOK")]
     pub name: String,
     /// Event to make up
     #[arg(long = "event", value_name = "NAME", value_parser = event_kind_parser())]
