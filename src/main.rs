@@ -1,27 +1,26 @@
 //! The `dirkeeper` program. Does the steps in order and nothing else.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
-use dirkeeper::child::CHILD_ARGUMENT;
-use dirkeeper::cli::{self, Exit};
+use dirkeeper::{child, cli, prober, state};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    // Before anything else: a child must not have opened or started anything.
+    // Before anything else: a child must hold nothing but its pipes.
     if arguments
         .get(1)
-        .is_some_and(|first| first == CHILD_ARGUMENT)
+        .is_some_and(|first| first == child::CHILD_ARGUMENT)
     {
-        return child(arguments.get(2).map(OsString::as_os_str));
+        return become_child(&arguments[2..]);
     }
     cli::main(&arguments).into()
 }
 
-/// Becomes the child of that kind. Only an agent starts one, so that nobody is told what is wrong.
-fn child(kind: Option<&OsStr>) -> ExitCode {
-    match kind.and_then(OsStr::to_str) {
-        // "prober" and "writer" are added by the rooms that have them.
-        _ => Exit::Usage.into(),
+fn become_child(arguments: &[OsString]) -> ExitCode {
+    match arguments.split_first() {
+        Some((kind, _)) if kind == prober::KIND => prober::main(),
+        Some((kind, _)) if kind == "writer" => state::writer::main(),
+        _ => ExitCode::FAILURE,
     }
 }

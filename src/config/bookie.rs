@@ -66,7 +66,7 @@ pub(super) fn settle(
         admin_url: slots.slot(Key::AdminUrl).text(),
         admin_ca: path(Key::AdminCa),
         admin_cert: path(Key::AdminCert),
-        admin_key: path(Key::AdminKey),
+        admin_key: path(Key::AdminKeyFile),
         home: path(Key::Home),
         min_writable_bookies: slots.slot(Key::MinWritableBookies).count(),
         file: file
@@ -88,8 +88,8 @@ pub(super) fn settle(
 
 fn certificate(slots: &Layer, problems: &mut Problems) {
     for (key, other) in [
-        (Key::AdminCert, Key::AdminKey),
-        (Key::AdminKey, Key::AdminCert),
+        (Key::AdminCert, Key::AdminKeyFile),
+        (Key::AdminKeyFile, Key::AdminCert),
     ] {
         let slot = slots.slot(key);
         if slot.is_set() && !slots.slot(other).is_set() {
@@ -138,13 +138,19 @@ fn any_full(
             (version.at_least(major, minor), Place::Derived)
         }
         (None, None, None) => {
+            // What is wrong and was reported is no reason for a second sentence.
+            let reported = slot.is_broken()
+                || slots.slot(Key::Version).is_broken()
+                || (bookie.conf.is_some() && file.is_none());
             let warning = Wrong::new(
                 "cannot be known: it depends on the bookie's version, so true is assumed",
                 "set bookie.version, or the key itself",
             );
             let place = bookie.conf.as_ref().map(|conf| Place::file(conf, None));
             let place = place.unwrap_or_else(|| slot.place.clone());
-            problems.warn(warning.at(place, Key::ReadOnlyOnAnyFull.path(), ""));
+            if !reported {
+                problems.warn(warning.at(place, Key::ReadOnlyOnAnyFull.path(), ""));
+            }
             (true, Place::Derived)
         }
     };

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use super::Config;
 use super::dirs::a;
 use super::keys::Key;
 use super::problem::{Problem, Problems, Wrong};
-use super::{Config, Place};
+use super::value::Value;
 use crate::health::dir::{Dir, Role};
 use crate::health::observation::Device;
 
@@ -32,21 +33,24 @@ impl Config {
     pub fn check_paths(&self, looked: &[Looked]) -> Problems {
         let mut problems = Problems::default();
         for (index, one) in looked.iter().enumerate() {
-            for other in &looked[..index] {
-                self.check_pair(other, one, &mut problems);
+            // One sentence for each directory, however many others are the same.
+            let mut earlier = looked[..index].iter();
+            if let Some((found, problem)) = earlier.find_map(|other| self.check_pair(other, one)) {
+                match found {
+                    Found::Error => problems.error(problem),
+                    Found::Warning => problems.warn(problem),
+                }
             }
         }
         problems.sorted()
     }
 
-    fn check_pair(&self, first: &Looked, second: &Looked, problems: &mut Problems) {
-        let (Some(one), Some(other)) = (self.dirs.get(first.dir), self.dirs.get(second.dir)) else {
-            return;
-        };
+    fn check_pair(&self, first: &Looked, second: &Looked) -> Option<(Found, Problem)> {
+        let (one, other) = (self.dirs.get(first.dir)?, self.dirs.get(second.dir)?);
         let same_path = first.canonical == second.canonical;
         let same_file = first.device == second.device && first.inode == second.inode;
         if one.path == other.path || !(same_path || same_file) {
-            return;
+            return None;
         }
         let wrong = if !same_path {
             Wrong::new(
@@ -68,15 +72,20 @@ impl Config {
                 remedy_for_roles(one, other),
             )
         };
-        let place = self.origin.dir_places.get(second.dir).cloned();
-        let value = other.path.display().to_string();
-        let problem = wrong.at(place.unwrap_or(Place::Default), Key::DirPath.path(), value);
-        if same_path && one.role == other.role {
-            problems.error(problem);
+        let place = self.origin.dir_places.get(second.dir)?.clone();
+        let value = Value::Path(other.path.clone()).to_toml();
+        let found = if same_path && one.role == other.role {
+            Found::Error
         } else {
-            problems.warn(problem);
-        }
+            Found::Warning
+        };
+        Some((found, wrong.at(place, Key::DirPath.path(), value)))
     }
+}
+
+enum Found {
+    Error,
+    Warning,
 }
 
 fn remedy_for_roles(one: &Dir, other: &Dir) -> &'static str {

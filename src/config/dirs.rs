@@ -123,11 +123,8 @@ fn shown(dir: &Named) -> String {
 /// The key, which has to be there.
 pub(super) fn required(layer: &Layer, key: Key, place: &Place, problems: &mut Problems) -> Slot {
     if layer.get(key).is_none() {
-        let remedy = format!(
-            "write {} = …, {}",
-            key.row().name,
-            key.row().kind.describe()
-        );
+        let row = key.row();
+        let remedy = format!("write it like {} = {}", row.name, row.written());
         problems.error(Wrong::new("is missing", remedy).at(place.clone(), key.path(), ""));
     }
     layer.slot(key)
@@ -207,17 +204,23 @@ pub(super) fn settle(
 ) -> Dirs {
     let nothing = Layer::default();
     let mut dirs = Dirs::default();
-    for dir in named {
-        let layers = [
-            &dir.layer,
-            settings.roles.get(&dir.role).unwrap_or(&nothing),
-            &settings.node,
-            bookie.unwrap_or(&nothing),
-        ];
+    let slots_of = |own: &Layer, role: Role| {
+        let of_role = settings.roles.get(&role).unwrap_or(&nothing);
+        let layers = [own, of_role, &settings.node, bookie.unwrap_or(&nothing)];
         let mut slots = Layer::default();
         for key in Key::all_in(Section::Dir) {
             slots.set(key, resolve(key, &layers));
         }
+        slots
+    };
+    if named.is_empty() {
+        // No directory could be read: the thresholds are judged all the same.
+        for role in Role::ALL {
+            order(&mut slots_of(&nothing, role), problems);
+        }
+    }
+    for dir in named {
+        let mut slots = slots_of(&dir.layer, dir.role);
         let place = dir.place.clone();
         slots.set(
             Key::DirPath,

@@ -51,8 +51,7 @@ fn line(key: Key, slot: &Slot) -> String {
     match &slot.value {
         None => format!("# {name} is not set"),
         Some(Value::Path(path)) if path.to_str().is_none() => format!(
-            "# {name} is {} ({}), which TOML cannot express",
-            path.display(),
+            "# {name} is {path:?} ({}), which TOML cannot express",
             slot.place
         ),
         Some(value) => format!("{name} = {}  # {}", value.to_toml(), slot.place),

@@ -2,8 +2,6 @@
 //! not how they belong together. All mistakes are collected; none ends the reading.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::Path;
 
 use toml::Spanned;
@@ -15,9 +13,6 @@ use super::layer::{Layer, Slot};
 use super::problem::{Place, Problems, Wrong};
 use super::value::nearest;
 use crate::health::dir::Role;
-
-/// A configuration of a thousand directories has about 100 KB; whatever is larger is another file.
-pub(super) const FILE_LIMIT: u64 = 1 << 20;
 
 /// Longest value that is shown in a problem.
 const SHOWN_LIMIT: usize = 80;
@@ -45,31 +40,8 @@ pub(super) struct Entry {
     pub(super) place: Option<Place>,
 }
 
-/// A file's bytes. May block on a disk.
-pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?
-        .take(FILE_LIMIT + 1)
-        .read_to_end(&mut bytes)?;
-    if FILE_LIMIT < bytes.len() as u64 {
-        return Err(io::Error::other("the file is too large to be one"));
-    }
-    Ok(bytes)
-}
-
-/// Reads a configuration file. A syntax error hides no other mistake.
-pub(super) fn read(path: &Path, problems: &mut Problems) -> FileSettings {
-    let whole = |wrong: Wrong| wrong.at(Place::file(path, None), "", "");
-    let bytes = match read_bytes(path) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            problems.error(whole(Wrong::new(
-                format!("cannot be read: {error}"),
-                "name a readable file with --config, or directories with --dir",
-            )));
-            return FileSettings::default();
-        }
-    };
+/// Reads the bytes of a configuration file. A syntax error hides no other mistake.
+pub(super) fn read(path: &Path, bytes: Vec<u8>, problems: &mut Problems) -> FileSettings {
     match String::from_utf8(bytes) {
         Ok(text) => parse(path, &text, problems),
         Err(error) => {
@@ -82,8 +54,7 @@ pub(super) fn read(path: &Path, problems: &mut Problems) -> FileSettings {
     }
 }
 
-/// Reads the text of a configuration file.
-pub(super) fn parse(path: &Path, text: &str, problems: &mut Problems) -> FileSettings {
+fn parse(path: &Path, text: &str, problems: &mut Problems) -> FileSettings {
     let (table, errors) = DeTable::parse_recoverable(text);
     let sound = errors.is_empty();
     let mut reader = Reader {
@@ -244,6 +215,7 @@ impl Reader<'_> {
     fn shown(&self, raw: &Raw<'_>) -> String {
         let written = match raw.get_ref() {
             DeValue::Table(_) => "",
+            DeValue::Array(list) if list.iter().any(|item| item.get_ref().is_table()) => "",
             _ => self.text.get(raw.span()).unwrap_or_default(),
         };
         let line = written.lines().next().unwrap_or_default();

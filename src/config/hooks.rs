@@ -1,5 +1,6 @@
 //! `[[hook]]` sections to hooks.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -31,19 +32,20 @@ pub(super) fn settle(
     settings: &FileSettings,
     problems: &mut Problems,
 ) -> (Vec<HookConfig>, Vec<Layer>) {
-    let mut hooks: Vec<HookConfig> = Vec::new();
+    let mut names = BTreeSet::new();
+    let mut hooks = Vec::new();
     let mut layers = Vec::new();
     for entry in &settings.hooks {
         let place = entry.place.clone().unwrap_or(Place::Default);
         let name = required(&entry.layer, Key::HookName, &place, problems);
         let command = required(&entry.layer, Key::HookCommand, &place, problems).command();
-        let (Some(text), Some(command)) = (name.text(), command) else {
-            continue;
-        };
-        if hooks.iter().any(|other| other.name == text) {
+        if name.text().is_some_and(|text| !names.insert(text)) {
             let wrong = Wrong::new("another hook has this name", "give each hook its own");
             problems.error(name.problem(Key::HookName, wrong));
         }
+        let (Some(text), Some(command)) = (name.text(), command) else {
+            continue;
+        };
         let timeout = entry.layer.slot(Key::HookTimeout).duration();
         hooks.push(HookConfig {
             name: text,

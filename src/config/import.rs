@@ -8,7 +8,8 @@ use super::dirs;
 use super::file::FileSettings;
 use super::keys::{Key, Section};
 use super::layer::Layer;
-use super::problem::Problems;
+use super::problem::{Problems, printable};
+use super::source;
 use super::value::{Value, quote};
 
 /// The TOML that means the same as a bookie's file. Relative directories in it are relative to
@@ -18,8 +19,16 @@ use super::value::{Value, quote};
 /// All problems of the file.
 pub fn import(bookie_conf: &Path, home: Option<&Path>) -> Result<String, Problems> {
     let mut problems = Problems::default();
-    let file = bookie_conf::read(bookie_conf, &mut problems);
-    let text = file.map(|file| translate(bookie_conf, &file, home, &mut problems));
+    let bytes = source::read(
+        bookie_conf,
+        bookie_conf::REMEDY,
+        &mut Vec::new(),
+        &mut problems,
+    );
+    let text = bytes.map(|bytes| {
+        let file = bookie_conf::read(bookie_conf, &bytes, &mut problems);
+        translate(bookie_conf, &file, home, &mut problems)
+    });
     match text {
         Some(text) if problems.errors.is_empty() => Ok(text),
         _ => Err(problems.sorted()),
@@ -116,7 +125,7 @@ fn remarks(file: &BookieFile) -> String {
                 }
             }
             None => {
-                let name: String = name.chars().map(printable).collect();
+                let name = printable(name);
                 push(&mut unknown, &format!("#   {name} (line {line})"));
             }
         }
@@ -129,9 +138,4 @@ fn remarks(file: &BookieFile) -> String {
         text.push_str(&format!("\n# Without a meaning here:\n{unknown}"));
     }
     text
-}
-
-/// A comment ends with its line.
-fn printable(c: char) -> char {
-    if c.is_control() { '?' } else { c }
 }

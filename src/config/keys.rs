@@ -291,7 +291,7 @@ keys! {
             "Certificates that the admin server's own is checked against.";
         AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Reload,
             "Client certificate for an admin server that asks for one.";
-        AdminKey "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Reload,
+        AdminKeyFile "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Reload,
             "Its key.";
         Control "control", Kind::Choice(&["observe"]), Is("\"observe\""), Reload,
             "observe: say which mode the disks allow, change nothing.";
@@ -339,6 +339,13 @@ impl Row {
     /// Belongs to each directory: may be overridden by a `[[dir]]`.
     pub(super) fn per_dir(&self) -> bool {
         matches!(self.section, Section::Thresholds | Section::Probe)
+    }
+
+    /// The default or the example, written as in TOML.
+    pub(super) fn written(&self) -> &'static str {
+        match self.preset {
+            Preset::Default(text) | Preset::None(text) | Preset::Required(text) => text,
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! Joins all sources into a [`Config`]: the one way in for start-up, `config check` and reload.
 
-use std::path::PathBuf;
-
 use toml::de::DeValue;
 
 use super::bookie::{self, Settled};
@@ -12,6 +10,7 @@ use super::hooks;
 use super::keys::{Change, KEYS, Key, Section};
 use super::layer::{Layer, Slot};
 use super::problem::{Place, Problem, Problems, Wrong};
+use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
 use super::{Config, EventsConfig, LogLevel, Origin, Semantics, Sources};
 use crate::health::policy::Policy;
@@ -26,8 +25,11 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     let mut files = Vec::new();
     let mut settings = match sources.configuration_file() {
         Some(path) => {
-            files.push(path.to_owned());
-            file::read(path, &mut problems)
+            let remedy = "name a readable file with --config, or directories with --dir";
+            let bytes = source::read(path, remedy, &mut files, &mut problems);
+            bytes
+                .map(|bytes| file::read(path, bytes, &mut problems))
+                .unwrap_or_default()
         }
         None => FileSettings {
             sound: true,
@@ -41,10 +43,11 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     let mut read = None;
     let mut mapped = bookie_conf::Mapped::default();
     if let Some(path) = conf.as_ref().and_then(Slot::path) {
-        files.push(path.clone());
-        read = bookie_conf::read(&path, &mut problems);
-        if let Some(read) = &read {
-            mapped = bookie_conf::map(&path, read, home.as_deref(), &mut problems);
+        let bytes = source::read(&path, bookie_conf::REMEDY, &mut files, &mut problems);
+        if let Some(bytes) = bytes {
+            let file = bookie_conf::read(&path, &bytes, &mut problems);
+            mapped = bookie_conf::map(&path, &file, home.as_deref(), &mut problems);
+            read = Some(file);
         }
     }
     let has_bookie = settings.bookie || conf.is_some();
@@ -195,7 +198,7 @@ fn finish(
     dirs: Dirs,
     (hooks, hook_slots): (Vec<super::HookConfig>, Vec<Layer>),
     bookie: Settled,
-    files: Vec<PathBuf>,
+    files: Vec<SourceFile>,
     problems: Problems,
 ) -> Result<Config, Problems> {
     let problems = problems.sorted();

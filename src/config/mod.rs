@@ -16,6 +16,7 @@ mod layer;
 mod load;
 mod problem;
 mod reference;
+mod source;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -35,6 +36,7 @@ pub use import::import;
 pub use load::{load, reload};
 pub use problem::{Place, Problem, Problems};
 pub use reference::{documentation, reference_file};
+pub use source::SourceFile;
 pub use value::BookieVersion;
 pub use watch::{Watch, watch};
 
@@ -142,7 +144,7 @@ pub struct Config {
     /// What should be known and does not keep the configuration from being used.
     pub warnings: Vec<Problem>,
     /// The files that were read, to be watched for changes.
-    pub files: Vec<PathBuf>,
+    pub files: Vec<SourceFile>,
     /// From which slots the values were made, for `config show` and later checks.
     origin: Origin,
 }

@@ -158,6 +158,12 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
+/// The text on one line: a value goes to terminals and into comments.
+pub(super) fn printable(text: &str) -> String {
+    let visible = |c: char| if c.is_control() { '?' } else { c };
+    text.chars().map(visible).collect()
+}
+
 /// What is wrong with one value, before it is known where it stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
@@ -182,7 +188,7 @@ impl Wrong {
         Problem {
             place,
             key: key.into(),
-            value: value.into(),
+            value: printable(&value.into()),
             problem: self.problem,
             remedy: self.remedy,
         }

@@ -35,7 +35,7 @@ pub fn reference_file() -> String {
                 Preset::Default(_) if !section.is_list() => "#",
                 _ => "# ",
             };
-            text.push_str(&format!("{mark}{} = {}\n", row.name, written(row)));
+            text.push_str(&format!("{mark}{} = {}\n", row.name, row.written()));
         }
     }
     text
@@ -113,21 +113,16 @@ const BOOKIE_FILE: &str = "\
 The file is read as BookKeeper reads it: Latin-1, escapes, continuation lines, lists with commas. Where
 a key is there twice the bookie takes the first, or joins the lists, and so does dirkeeper, with a
 warning. BookKeeper's own low watermark is the same as its threshold, which lets a directory swing
-between full and writable: the default here stays 0.9 unless the file sets the key. A directory in
-both `ledgerDirectories` and `indexDirectories` is watched once. Keys that are not in this table have
-no meaning here.
+between full and writable: the default here stays 0.9 unless the file sets the key. The file's
+thresholds count for journals too, which BookKeeper does not watch at all. A directory in both
+`ledgerDirectories` and `indexDirectories` is watched once. Keys that are not in this table have no
+meaning here.
 ";
 
 fn meaning(row: &Row) -> String {
     match row.change {
         Change::Reload => row.meaning.to_owned(),
         Change::Restart => format!("{} A change takes effect at restart.", row.meaning),
-    }
-}
-
-fn written(row: &Row) -> &'static str {
-    match row.preset {
-        Preset::Default(value) | Preset::None(value) | Preset::Required(value) => value,
     }
 }
 
@@ -175,7 +170,7 @@ mod tests {
     #[test]
     fn every_default_and_example_of_the_table_is_valid() {
         for row in KEYS {
-            crate::config::layer::parse_text(row.key, written(row));
+            crate::config::layer::parse_text(row.key, row.written());
             assert!(row.meaning.ends_with('.'), "{}", row.key.path());
         }
     }

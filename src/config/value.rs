@@ -245,7 +245,8 @@ pub(super) fn ratio(number: f64) -> Result<f64, Wrong> {
     if 0.0 < number && number <= 1.0 {
         return Ok(number);
     }
-    let remedy = if 1.0 < number && number <= 100.0 {
+    // Nobody means 1.5 percent.
+    let remedy = if 2.0 < number && number <= 100.0 {
         format!("write {} for {number} percent", number / 100.0)
     } else {
         "write a number over 0 and up to 1, like 0.95".to_owned()

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::wire::{self, Dirs, Entries, HeaderDir};
+use super::wire::{self, Dirs, Entries, HeaderDir, Object};
 use super::{Flow, Problem, Simulation};
 use crate::health::bookkeeper::{
     DirIndex, Event, Mode, Model, Observed, Rejected, Settings, Setup, Trouble,
@@ -17,9 +17,9 @@ const STEP_REMEDY: &str = "a step is a line like {\"observe\":{\"/d1\":{\"total\
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Header<'a> {
-    dirs: Vec<HeaderDir>,
+    dirs: Vec<Object<HeaderDir>>,
     #[serde(borrow)]
-    settings: SettingsWire<'a>,
+    settings: Object<SettingsWire<'a>>,
 }
 
 /// Thresholds are kept as text: single precision made of double precision is rounded twice.
@@ -42,7 +42,7 @@ struct SettingsWire<'a> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Step {
-    observe: Entries<ObservedWire>,
+    observe: Entries<Object<ObservedWire>>,
 }
 
 #[derive(Deserialize)]
@@ -115,7 +115,7 @@ pub(super) struct Simulated {
 impl Simulated {
     pub(super) fn new(header: &str) -> Result<Simulated, Problem> {
         let header: Header<'_> = wire::read(header, wire::HEADER_REMEDY)?;
-        let settings = header.settings.convert()?;
+        let settings = header.settings.0.convert()?;
         let dirs = Dirs::new(header.dirs)?;
         let setups: Vec<Setup> = dirs
             .roles
@@ -161,7 +161,7 @@ impl Simulation for Simulated {
     fn answer(&mut self, line: &str, answer: &mut Vec<u8>) -> Result<Flow, Problem> {
         let step: Step = wire::read(line, STEP_REMEDY)?;
         let mut seen = Vec::with_capacity(step.observe.0.len());
-        for (path, observed) in &step.observe.0 {
+        for (path, Object(observed)) in &step.observe.0 {
             seen.push((self.dirs.find(path)?, observed.convert(path)?));
         }
         if self.steps == 0 {

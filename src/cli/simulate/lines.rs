@@ -71,7 +71,7 @@ impl<R: BufRead> Lines<R> {
                     self.buffer[at],
                     at + 1
                 );
-                let remedy = "JSON is written in UTF-8, other bytes of a path as \\u escapes";
+                let remedy = "JSON is written in UTF-8";
                 Err(Problem::new(what, remedy).at(self.number))
             }
         }

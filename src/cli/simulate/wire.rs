@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 
 use super::Problem;
@@ -54,7 +55,7 @@ pub(super) struct Dirs {
 }
 
 impl Dirs {
-    pub(super) fn new(header: Vec<HeaderDir>) -> Result<Dirs, Problem> {
+    pub(super) fn new(header: Vec<Object<HeaderDir>>) -> Result<Dirs, Problem> {
         let mut dirs = Dirs {
             paths: Vec::new(),
             roles: Vec::new(),
@@ -62,7 +63,7 @@ impl Dirs {
             by_path: BTreeMap::new(),
         };
         let mut names = BTreeMap::new();
-        for (index, dir) in header.into_iter().enumerate() {
+        for (index, Object(dir)) in header.into_iter().enumerate() {
             if dir.path.is_empty() {
                 let what = "the path of a directory is empty";
                 return Err(Problem::new(what, "give each directory its path"));
@@ -99,9 +100,13 @@ impl Dirs {
     }
 }
 
-/// Reads one line as one JSON value.
+/// Reads one line as one JSON object.
 pub(super) fn read<'a, T: Deserialize<'a>>(line: &'a str, remedy: &str) -> Result<T, Problem> {
-    serde_json::from_str(line).map_err(|error| {
+    if line.trim_ascii().is_empty() {
+        return Err(Problem::new("the line is empty", remedy));
+    }
+    let value: Result<Object<T>, _> = serde_json::from_str(line);
+    value.map(|object| object.0).map_err(|error| {
         // The parser sees one line, so its line number would only confuse.
         let text = error.to_string();
         let text = text.split(" at line ").next().unwrap_or(&text);
@@ -121,6 +126,30 @@ where
     T: Deserialize<'de>,
 {
     T::deserialize(deserializer).map(Some)
+}
+
+/// A JSON object. Derived readers would take an array of the values in their order as well.
+#[derive(Debug)]
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    }
 }
 
 /// A JSON object as a list, in which no key is there twice.

@@ -13,7 +13,6 @@ pub use metadata::{MetadataService, ZooKeeper};
 pub(super) use mapping::{BookieDir, Mapped, map};
 use properties::{Properties, Property};
 
-use super::file::read_bytes;
 use super::problem::{Place, Problems, Wrong};
 use super::value::ratio;
 
@@ -146,11 +145,15 @@ impl BookieFile {
         self.properties.get(key).map(|property| property.line)
     }
 
-    /// All keys of the file with their lines and values.
-    pub(super) fn keys(&self) -> impl Iterator<Item = (&str, usize, String)> {
-        self.properties
+    /// All keys of the file with their lines and values, in the order of the file.
+    pub(super) fn keys(&self) -> Vec<(&str, usize, String)> {
+        let mut keys: Vec<_> = self
+            .properties
             .iter()
             .map(|(key, property)| (key, property.line, property.joined()))
+            .collect();
+        keys.sort_by_key(|(_, line, _)| *line);
+        keys
     }
 }
 
@@ -162,23 +165,11 @@ pub(super) fn equivalent(name: &str) -> Option<&'static str> {
     })
 }
 
-/// Reads the bookie's file; nothing if there is none. May block on a disk.
-pub(super) fn read(path: &Path, problems: &mut Problems) -> Option<BookieFile> {
-    match read_bytes(path) {
-        Ok(bytes) => Some(parse(path, &bytes, problems)),
-        Err(error) => {
-            let wrong = Wrong::new(
-                format!("cannot be read: {error}"),
-                "name the bookie's readable properties file",
-            );
-            problems.error(wrong.at(Place::file(path, None), "", ""));
-            None
-        }
-    }
-}
+/// What to do when the file cannot be read.
+pub(super) const REMEDY: &str = "name the bookie's properties file, readable for the agent";
 
 /// Reads the bytes of a bookie's file.
-pub(super) fn parse(path: &Path, bytes: &[u8], problems: &mut Problems) -> BookieFile {
+pub(super) fn read(path: &Path, bytes: &[u8], problems: &mut Problems) -> BookieFile {
     let properties = Properties::parse(bytes);
     for (line, why) in &properties.broken {
         let wrong = Wrong::new(*why, "correct the line");
@@ -299,7 +290,7 @@ mod tests {
         fn no_value_panics(row in 0..PROPERTIES.len(), value in "\\PC{0,30}") {
             let mut problems = Problems::default();
             let text = format!("{}={value}", PROPERTIES[row].name);
-            let file = parse(Path::new("/f"), text.as_bytes(), &mut problems);
+            let file = read(Path::new("/f"), text.as_bytes(), &mut problems);
             map(Path::new("/f"), &file, None, &mut problems);
         }
     }
