@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::Sources;
+use crate::config::{Config, Sources};
 use crate::health::snapshot::{SelfView, Snapshot};
+use crate::listener::HookOptions;
 
 #[derive(Debug)]
 pub struct CheckOptions {
@@ -19,4 +20,13 @@ pub async fn check(_: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), anyhow:
 
 pub async fn run(_: Sources) -> Result<(), anyhow::Error> {
     anyhow::bail!("being written")
+}
+
+pub fn hooks(_: &Config) -> Vec<HookOptions> {
+    Vec::new()
+}
+
+pub fn host_name() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }

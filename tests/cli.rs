@@ -193,6 +193,13 @@ fn no_agent_is_69_and_says_what_to_do() {
         assert_eq!(output.status.code(), Some(69), "{line:?}");
         transcripts.push_str(&transcript(line, &output).replace(&url, "URL"));
     }
+    let folder = tempfile::tempdir().unwrap();
+    let state_dir = folder.path().to_str().unwrap();
+    let line = ["events", "--state-dir", state_dir];
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(74));
+    transcripts.push_str(&transcript(&line, &output).replace(state_dir, "STATE_DIR"));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     insta::assert_snapshot!("no_agent", transcripts);
 }
 
