@@ -31,8 +31,8 @@ struct Scale {
     /// Oldest first; the newest one is still open.
     points: [Point; BUCKETS],
     len: usize,
-    /// Number of the open bucket, counted from the start of the agent.
-    bucket: f64,
+    /// When the open bucket ends.
+    end: f64,
 }
 
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ impl History {
         let scale = Scale {
             points: [Point::default(); BUCKETS],
             len: 0,
-            bucket: -1.0,
+            end: f64::NEG_INFINITY,
         };
         History {
             scales: std::array::from_fn(|_| scale.clone()),
@@ -88,15 +88,14 @@ impl History {
 
 impl Scale {
     fn observe(&mut self, width: f64, point: Point) {
-        let bucket = (point.at / width).floor();
-        if 0 < self.len && bucket <= self.bucket {
+        if point.at < self.end {
             let open = &mut self.points[self.len - 1];
             if open.level <= point.level {
                 *open = point;
             }
             return;
         }
-        self.bucket = bucket;
+        self.end = ((point.at / width).floor() + 1.0) * width;
         #[allow(clippy::cast_precision_loss)] // 14
         let oldest = point.at - BUCKETS as f64 * width;
         let stale = self.points[..self.len]

@@ -32,7 +32,7 @@ const RESIZE: f64 = 0.01;
 const REFRESH_PART: f64 = 1.0 / 64.0;
 const REFRESH_MIN: f64 = 1.0;
 const REFRESH_MAX: f64 = 30.0;
-/// The same while nothing fills.
+/// The same while nothing fills; not at all while the level of use stays where it is or falls.
 const REFRESH_IDLE: f64 = 5.0;
 
 /// The fill forecast of one directory. Below 2 KiB, no allocation.
@@ -44,8 +44,10 @@ pub struct Forecast {
     last: Option<Last>,
     /// The believed trend, until `refresh_at`.
     trend: Option<Trend>,
-    /// Seconds since the start of the agent at which the trend is put anew.
+    /// Seconds since the start of the agent from which on the trend is put anew, once the level is
+    /// above `refresh_over`.
     refresh_at: f64,
+    refresh_over: f64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -73,6 +75,7 @@ impl Forecast {
             last: None,
             trend: None,
             refresh_at: 0.0,
+            refresh_over: f64::NEG_INFINITY,
         }
     }
 
@@ -131,15 +134,8 @@ impl Forecast {
         }
         let now = last.at.as_secs_f64();
         let distance = difference(last.available, full_below);
-        if self.refresh_at <= now {
-            self.trend = self.believed(last);
-            let wait = match self.trend {
-                Some(trend) => {
-                    (distance / trend.rate * REFRESH_PART).clamp(REFRESH_MIN, REFRESH_MAX)
-                }
-                None => REFRESH_IDLE.min(now.max(REFRESH_MIN)),
-            };
-            self.refresh_at = now + wait;
+        if self.refresh_at <= now && self.refresh_over < last.level {
+            self.refresh(last, distance);
         }
         let trend = self.trend?;
         // Where the line of the peaks is now, never below what is used already.
@@ -152,6 +148,20 @@ impl Forecast {
             earliest: duration(earliest)?,
             latest: latest.and_then(duration),
         })
+    }
+
+    fn refresh(&mut self, last: Last, distance: f64) {
+        let now = last.at.as_secs_f64();
+        self.trend = self.believed(last);
+        let wait = match self.trend {
+            Some(trend) => (distance / trend.rate * REFRESH_PART).clamp(REFRESH_MIN, REFRESH_MAX),
+            None => REFRESH_IDLE.min(now.max(REFRESH_MIN)),
+        };
+        self.refresh_at = now + wait;
+        self.refresh_over = match self.trend {
+            Some(_) => f64::NEG_INFINITY,
+            None => last.level,
+        };
     }
 
     /// Bytes a second by which the directory has filled lately, fading within seconds after filling

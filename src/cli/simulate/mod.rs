@@ -1,0 +1,161 @@
+//! `dirkeeper simulate`: observations in, decisions out, one JSON object a line. A filter: it answers
+//! each line after the header and flushes the answer before it reads the next line. Nothing here
+//! decides; each semantics has a file that turns its lines into calls of `health` and back.
+
+mod bookkeeper;
+mod lines;
+mod wire;
+
+use std::io::{self, BufRead, Write};
+
+use lines::{Line, Lines};
+
+/// Whose rules decide.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Semantics {
+    /// Our own.
+    Dirkeeper,
+    /// Those of Apache BookKeeper 4.17.3, also where they are wrong.
+    Bookkeeper,
+}
+
+impl Semantics {
+    /// All of them, the default first.
+    pub const ALL: [Semantics; 2] = [Semantics::Dirkeeper, Semantics::Bookkeeper];
+
+    /// The word on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Semantics::Dirkeeper => "dirkeeper",
+            Semantics::Bookkeeper => "bookkeeper",
+        }
+    }
+}
+
+/// Why a simulation ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// The input is wrong; exit code 65.
+    #[error("line {line}: {problem}; {remedy}")]
+    Data {
+        /// Number of the line, from 1.
+        line: u64,
+        /// What is wrong, with the value.
+        problem: String,
+        /// What would be right.
+        remedy: String,
+    },
+    /// The input cannot be read; exit code 74.
+    #[error("cannot read the input")]
+    Read(#[source] io::Error),
+    /// The answers cannot be written; exit code 74.
+    #[error("cannot write the answer")]
+    Write(#[source] io::Error),
+}
+
+impl SimulateError {
+    /// The exit code of the command line (interface.md).
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            SimulateError::Data { .. } => 65,
+            SimulateError::Read(_) | SimulateError::Write(_) => 74,
+        }
+    }
+
+    /// True when the reader of the answers has gone away, which is no reason to complain.
+    #[must_use]
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, SimulateError::Write(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// What is wrong with a line, before its number is known.
+#[derive(Debug)]
+struct Problem {
+    what: String,
+    remedy: String,
+}
+
+impl Problem {
+    fn new(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        Problem {
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+
+    fn at(self, line: u64) -> SimulateError {
+        SimulateError::Data {
+            line,
+            problem: self.what,
+            remedy: self.remedy,
+        }
+    }
+}
+
+/// One run of one semantics.
+trait Simulation {
+    /// Takes in a line and appends the answer, without a newline.
+    fn answer(&mut self, line: &str, answer: &mut Vec<u8>) -> Result<Flow, Problem>;
+}
+
+/// Whether answers follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Continues,
+    /// That was the last answer; what follows is read and ignored.
+    Ends,
+}
+
+/// Reads a header and observations from `input` and writes an answer for each observation to
+/// `output`. Blocks on both; its memory depends on the number of directories and the longest line
+/// only.
+///
+/// # Errors
+/// The first line that is wrong; all lines before it have been answered.
+pub fn run(
+    semantics: Semantics,
+    input: impl BufRead,
+    mut output: impl Write,
+) -> Result<(), SimulateError> {
+    let mut lines = Lines::new(input);
+    let header = match lines.next_line()? {
+        Line::Text(header) => header,
+        Line::End => {
+            let problem = Problem::new("the input is empty", wire::HEADER_REMEDY);
+            return Err(problem.at(1));
+        }
+    };
+    let mut simulation = open(semantics, header).map_err(|problem| problem.at(1))?;
+    let mut answer = Vec::new();
+    loop {
+        let number = lines.number() + 1;
+        let Line::Text(line) = lines.next_line()? else {
+            return Ok(());
+        };
+        answer.clear();
+        let flow = simulation
+            .answer(line, &mut answer)
+            .map_err(|problem| problem.at(number))?;
+        answer.push(b'\n');
+        output
+            .write_all(&answer)
+            .and_then(|()| output.flush())
+            .map_err(SimulateError::Write)?;
+        if flow == Flow::Ends {
+            return lines.drain();
+        }
+    }
+}
+
+fn open(semantics: Semantics, header: &str) -> Result<Box<dyn Simulation>, Problem> {
+    match semantics {
+        Semantics::Bookkeeper => Ok(Box::new(bookkeeper::Simulated::new(header)?)),
+        Semantics::Dirkeeper => Err(Problem::new(
+            "these semantics are not there yet",
+            "use --semantics bookkeeper",
+        )),
+    }
+}
