@@ -138,14 +138,17 @@ fn any_full(
             (version.at_least(major, minor), Place::Derived)
         }
         (None, None, None) => {
-            let known = slot.value.is_some() && (bookie.conf.is_none() || file.is_some());
+            // What is wrong and was reported is no reason for a second sentence.
+            let reported = slot.is_broken()
+                || slots.slot(Key::Version).is_broken()
+                || (bookie.conf.is_some() && file.is_none());
             let warning = Wrong::new(
                 "cannot be known: it depends on the bookie's version, so true is assumed",
                 "set bookie.version, or the key itself",
             );
             let place = bookie.conf.as_ref().map(|conf| Place::file(conf, None));
             let place = place.unwrap_or_else(|| slot.place.clone());
-            if known {
+            if !reported {
                 problems.warn(warning.at(place, Key::ReadOnlyOnAnyFull.path(), ""));
             }
             (true, Place::Derived)

@@ -60,6 +60,11 @@ impl Slot {
         self.place != Place::Default
     }
 
+    /// Something stands there that is wrong and was reported.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_set() && self.value.is_none()
+    }
+
     /// A problem with this value.
     pub(super) fn problem(&self, key: Key, wrong: Wrong) -> Problem {
         let value = self.value.as_ref().map(Value::to_toml).unwrap_or_default();

@@ -46,7 +46,8 @@ enum Wake {
 
 /// Watches the files of a configuration and sends a unit for each change of their contents, one
 /// since they were read included. A full channel means that a change waits to be taken already.
-/// Files inside `watched` directories are left out. Returns at once.
+/// Files inside `watched` directories are left out. Start it anew when a reload has other files.
+/// Returns at once.
 ///
 /// # Errors
 /// No thread can be started.

@@ -230,26 +230,6 @@ pub(crate) fn snapshot() -> Snapshot {
     }
 }
 
-/// A node with many directories that all work, for measurements.
-pub(crate) fn many(count: u32) -> Snapshot {
-    let dirs = (0..count).map(|id| {
-        let role = if id % 12 == 0 {
-            Role::Journal
-        } else {
-            Role::Ledger
-        };
-        Arc::new(writable_dir(
-            id,
-            format!("/mnt/bookkeeper/disk-{id:03}"),
-            role,
-        ))
-    });
-    Snapshot {
-        dirs: dirs.collect(),
-        ..snapshot()
-    }
-}
-
 pub(crate) fn self_view() -> SelfView {
     let mut durations = Histogram::default();
     durations.observe(Duration::from_millis(120));

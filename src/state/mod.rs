@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 
 mod agent;
+pub mod pins;
 mod overlay;
 mod place;
 mod process;
@@ -367,17 +368,4 @@ impl From<Event> for StoredEvent {
             json: event.json.into(),
         }
     }
-}
-
-/// Being written.
-#[derive(Debug, thiserror::Error)]
-#[error("being written")]
-pub struct ReadError;
-
-/// Being written.
-///
-/// # Errors
-/// Always.
-pub fn read_events(_: &std::path::Path, _: u64, _: usize) -> Result<Vec<StoredEvent>, ReadError> {
-    Err(ReadError)
 }
