@@ -7,7 +7,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("health", &[]),
     ("prober", &["health", "probe::wire"]),
     // The word on its command line that turns the program into a prober.
-    ("probe", &["health", "prober::KIND"]),
+    ("probe", &["health", "prober"]),
     ("monitor", &["health", "probe"]),
     ("state", &["health"]),
     ("mode", &["health", "state", "bookie", "cluster"]),
@@ -96,6 +96,7 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
     ),
     ("src/child.rs", "/dev/null and its own /proc/self/fd only"),
     ("src/probe/children.rs", "/proc of its own children only"),
+    ("src/metrics/process.rs", "/proc of the agent itself only"),
     ("src/state/place.rs", "the writer, or a command that reads"),
     (
         "src/state/overlay.rs",
@@ -129,6 +130,7 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "src/http_client/",
         "the wait between two tries of a command that follows events",
     ),
+    ("src/http/connection.rs", "the limits of a connection that is silent"),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
     (
