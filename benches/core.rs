@@ -45,10 +45,14 @@ fn run(dirs: u32, swing: u64) -> f64 {
     let ids: Vec<DirId> = tracker.dirs().map(|(id, _)| id).collect();
     let mut told = 0;
     for (number, id) in (0..).zip(&ids) {
-        told += tracker.observe(at(0), *id, Observation::Mounted(mount(number))).len();
+        told += tracker
+            .observe(at(0), *id, Observation::Mounted(mount(number)))
+            .len();
         let mut first = look(number, 500);
         first.probed = true;
-        told += tracker.observe(at(0), *id, Observation::Looked(first)).len();
+        told += tracker
+            .observe(at(0), *id, Observation::Looked(first))
+            .len();
     }
     let clock = Clock::start();
     for round in 1..=ROUNDS / scale(dirs) {

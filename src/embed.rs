@@ -75,9 +75,15 @@ pub trait LedgerDirsListener: Send {
 /// when it was not. Call it first in `main`, before any thread is started or file opened.
 pub fn become_child_if_asked() {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == crate::child::CHILD_ARGUMENT) {
-        let arguments: Vec<_> = arguments.collect();
-        crate::shutdown::end_child(crate::prober::main_of(&arguments));
+    if arguments
+        .next()
+        .is_some_and(|first| first == crate::child::CHILD_ARGUMENT)
+        && arguments
+            .next()
+            .is_some_and(|kind| kind == crate::prober::KIND)
+    {
+        let ended = crate::prober::main();
+        crate::shutdown::end_child(ended == std::process::ExitCode::SUCCESS);
     }
 }
 
@@ -185,7 +191,10 @@ impl Builder {
             if !dir.path.is_absolute() {
                 return Err(StartError::Relative(dir.path.clone()));
             }
-            if self.dirs[..place].iter().any(|other| other.path == dir.path) {
+            if self.dirs[..place]
+                .iter()
+                .any(|other| other.path == dir.path)
+            {
                 return Err(StartError::Twice(dir.path.clone()));
             }
         }
@@ -275,7 +284,13 @@ async fn run(
         Err(error) => return drop(ready.send(Err(error))),
     };
     let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
-    let prober = Prober::start(ProberOptions::new(program), clock.clone(), reports);
+    let prober_options = ProberOptions {
+        program,
+        args: Vec::new(),
+        dirs: Vec::new(),
+        lock_memory: false,
+    };
+    let prober = Prober::start(prober_options, clock.clone(), reports);
     let host = Host {
         host: nix::unistd::gethostname().map_or_else(
             |_| "localhost".to_owned(),
@@ -284,8 +299,7 @@ async fn run(
         bookie_id: None,
     };
     let pending = std::collections::BTreeMap::new();
-    let dispatcher =
-        Dispatcher::start(builder.listeners, None, pending, host, clock.clone());
+    let dispatcher = Dispatcher::start(builder.listeners, None, pending, host, clock.clone());
     let publisher = dispatcher.clone();
     let options = MonitorOptions {
         dirs: builder.dirs,

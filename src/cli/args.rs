@@ -121,6 +121,17 @@ pub struct RolePath {
     pub path: PathBuf,
 }
 
+impl RolePath {
+    /// `ROLE=PATH` again, byte for byte.
+    #[must_use]
+    pub fn into_text(self) -> OsString {
+        let mut text = OsString::from(self.role.name());
+        text.push("=");
+        text.push(self.path);
+        text
+    }
+}
+
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -217,6 +228,9 @@ pub struct ImportArguments {
     /// The bookie's configuration file
     #[arg(value_name = "BK_SERVER_CONF")]
     pub file: PathBuf,
+    /// What relative directories in it are relative to (Pulsar's has such)
+    #[arg(long, value_name = "DIR")]
+    pub home: Option<PathBuf>,
 }
 
 /// `hook`.

@@ -1,7 +1,7 @@
 //! `config`: says whether a configuration is valid, shows what takes effect, and translates a
 //! bookie's file.
 
-use super::args::{ConfigCommand, RunArguments, SourceArguments};
+use super::args::{ConfigCommand, RolePath, RunArguments, SourceArguments};
 use super::exit::{Exit, Failure};
 use super::terminal::print;
 use crate::config;
@@ -21,7 +21,7 @@ pub fn run(command: ConfigCommand) -> Result<Exit, Failure> {
         }
         ConfigCommand::Show(sources) => print(&config::show(&load(sources.into())?))?,
         ConfigCommand::Import(arguments) => {
-            let imported = config::import(&arguments.file);
+            let imported = config::import(&arguments.file, arguments.home.as_deref());
             print(&imported.map_err(anyhow::Error::new)?)?;
         }
     }
@@ -46,7 +46,8 @@ impl From<SourceArguments> for config::Sources {
         config::Sources {
             file: arguments.config,
             bookie_conf: arguments.bookie_conf,
-            dirs: dirs.map(|dir| (dir.role, dir.path)).collect(),
+            dirs: dirs.map(RolePath::into_text).collect(),
+            state_home: config::state_home(),
             ..config::Sources::default()
         }
     }
@@ -55,7 +56,7 @@ impl From<SourceArguments> for config::Sources {
 impl From<RunArguments> for config::Sources {
     fn from(arguments: RunArguments) -> config::Sources {
         config::Sources {
-            listen: arguments.listen,
+            listen: arguments.listen.map(|address| address.to_string()),
             state_dir: arguments.state_dir,
             ..arguments.sources.into()
         }

@@ -77,6 +77,7 @@ pub(super) fn settle(
     let any_full = any_full(&slots, &bookie, file.as_ref(), problems);
     let policy = Policy {
         any_full: any_full.any_full().flatten().unwrap_or(true),
+        ..Policy::default()
     };
     slots.set(Key::ReadOnlyOnAnyFull, any_full);
     Settled {

@@ -222,9 +222,12 @@ fn finish(
         events: EventsConfig {
             retention_bytes: node.slot(Key::RetentionBytes).size().unwrap_or_default(),
             retention_age: node.slot(Key::RetentionAge).duration().unwrap_or_default(),
-            reminder_interval: reminder.filter(|interval| !interval.is_zero()),
         },
-        policy: bookie.policy,
+        policy: Policy {
+            // Zero turns reminders off, here as there.
+            reminder_interval: reminder.unwrap_or_default(),
+            ..bookie.policy
+        },
         warnings: problems.warnings,
         files,
         origin: Origin {

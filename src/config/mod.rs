@@ -135,9 +135,9 @@ pub struct Config {
     pub dirs: Vec<Dir>,
     /// Programs to run for events.
     pub hooks: Vec<HookConfig>,
-    /// The event log and reminders.
+    /// The event log.
     pub events: EventsConfig,
-    /// How directories count for the wanted mode.
+    /// How directories count for the wanted mode, and how often a bad status is repeated.
     pub policy: Policy,
     /// The bookie, if there is one.
     pub bookie: Option<BookieConfig>,
@@ -149,15 +149,13 @@ pub struct Config {
     origin: Origin,
 }
 
-/// The event log and reminders.
+/// The event log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventsConfig {
     /// How much of the event log is kept.
     pub retention_bytes: u64,
     /// How long events are kept.
     pub retention_age: Duration,
-    /// Time between two reminders of a status that stays bad; none: no reminders.
-    pub reminder_interval: Option<Duration>,
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]

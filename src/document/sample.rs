@@ -207,6 +207,7 @@ pub(crate) fn snapshot() -> Snapshot {
         sync.observe(Duration::from_millis(millis));
     }
     Snapshot {
+        elapsed: std::time::Duration::from_secs(60),
         time: NOW,
         started_at: before(600),
         severity: Status::Hung.severity(),

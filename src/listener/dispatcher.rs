@@ -126,6 +126,11 @@ impl Dispatcher {
         }
     }
 
+    /// Hands on what the store had for the listeners, when it opened late.
+    pub fn resume(&self, pending: BTreeMap<String, Vec<StoredEvent>>) {
+        self.inner.registry.resume(pending);
+    }
+
     /// How each listener is doing, in configured order. Never blocks.
     #[must_use]
     pub fn views(&self) -> Vec<ListenerView> {

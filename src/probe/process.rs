@@ -92,6 +92,9 @@ pub enum Report {
     Lost {
         /// What happened.
         reason: String,
+        /// It has been silent for five seconds; otherwise it ended or none could be started just
+        /// now.
+        silent: bool,
         /// Restarts since the start of the agent, this one included.
         restarts: u64,
         /// Children that were killed and cannot end.

@@ -80,7 +80,7 @@ impl Supervisor {
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         let mut silent_starts = 0;
         for number in 1.. {
-            let (End::Lost(reason), served) = self.one_child(number).await else {
+            let (End::Lost(reason), served, silent) = self.one_child(number).await else {
                 return;
             };
             let how = self.bury().await;
@@ -93,7 +93,7 @@ impl Supervisor {
                 backoff.reset();
             }
             self.shared.restarts.fetch_add(1, Ordering::Relaxed);
-            if self.lost(format!("{reason}{how}")).await.is_err() {
+            if self.lost(format!("{reason}{how}"), silent).await.is_err() {
                 return;
             }
             let wait = if silent_starts < MAX_QUICK_STARTS {
@@ -105,11 +105,12 @@ impl Supervisor {
         }
     }
 
-    /// One child from its start to its loss: why it was lost, and for how long it served.
-    async fn one_child(&mut self, number: u64) -> (End, Option<Duration>) {
+    /// One child from its start to its loss: why it was lost, for how long it served, and whether
+    /// it was silent at the end.
+    async fn one_child(&mut self, number: u64) -> (End, Option<Duration>, bool) {
         let link = match self.start_child().await {
             Ok(link) => link,
-            Err(end) => return (end, None),
+            Err(end) => return (end, None, false),
         };
         let mut service = Service {
             number,
@@ -119,7 +120,8 @@ impl Supervisor {
         };
         let end = self.serve(&mut service).await;
         let since = |at| self.clock.elapsed().saturating_sub(at);
-        (end, service.greeted.map(since))
+        let silent = MAX_SILENCE <= service.silence;
+        (end, service.greeted.map(since), silent)
     }
 
     async fn start_child(&mut self) -> Result<Link, End> {
@@ -129,7 +131,7 @@ impl Supervisor {
             Ok(spawned) => spawned,
             Err(_) => {
                 let reason = format!("{program} is not executed: its disk does not answer");
-                self.lost(reason).await?;
+                self.lost(reason, true).await?;
                 // A second attempt would get stuck as well.
                 self.meanwhile(started).await
             }
@@ -322,11 +324,12 @@ impl Supervisor {
         self.reports.send(report).await.map_err(|_| End::Unheard)
     }
 
-    async fn lost(&self, reason: String) -> Result<(), End> {
+    async fn lost(&self, reason: String, silent: bool) -> Result<(), End> {
         let restarts = self.shared.restarts.load(Ordering::Relaxed);
         let abandoned = self.shared.children().abandoned() as u64;
         self.say(Report::Lost {
             reason,
+            silent,
             restarts,
             abandoned,
         })

@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::clock::Clock;
 
 mod agent;
-pub mod pins;
 mod overlay;
+pub mod pins;
 mod place;
 mod process;
 mod queue;
