@@ -112,17 +112,6 @@ pub struct SourceArguments {
     pub dirs: Vec<OsString>,
 }
 
-impl RolePath {
-    /// `ROLE=PATH` again, byte for byte.
-    #[must_use]
-    pub fn into_text(self) -> OsString {
-        let mut text = OsString::from(self.role.name());
-        text.push("=");
-        text.push(self.path);
-        text
-    }
-}
-
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
@@ -233,9 +222,6 @@ pub struct ImportArguments {
     /// The bookie's configuration file
     #[arg(value_name = "BK_SERVER_CONF")]
     pub file: PathBuf,
-    /// What relative directories in it are relative to (Pulsar's has such)
-    #[arg(long, value_name = "DIR")]
-    pub home: Option<PathBuf>,
 }
 
 /// `hook`.

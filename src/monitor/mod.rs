@@ -465,7 +465,12 @@ impl Monitor {
             event_counts: self.tracker.event_counts().clone(),
             last_seq: self.last_seq,
             probe_histograms: self.tracker.histograms().clone(),
-            problems: self.problems.values().chain(&self.duplicates).cloned().collect(),
+            problems: self
+                .problems
+                .values()
+                .chain(&self.duplicates)
+                .cloned()
+                .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.abandoned,
         };

@@ -130,7 +130,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "src/http_client/",
         "the wait between two tries of a command that follows events",
     ),
-    ("src/http/connection.rs", "the limits of a connection that is silent"),
+    (
+        "src/http/connection.rs",
+        "the limits of a connection that is silent",
+    ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
     (
