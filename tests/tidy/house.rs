@@ -107,6 +107,7 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
         "src/config/",
         "its own files, at start and at a reload, from a thread that may be lost",
     ),
+    ("src/app/token.rs", "the file of the token, once at start"),
     (
         "src/cli/",
         "files that a user named on the command line of a short-lived command",
