@@ -1,1 +1,240 @@
-//! Being written.
+//! The one HTTP client: short time-outs, bounded bodies, a reader of event streams that connects
+//! again by itself. Plain HTTP only; it knows nothing of what it carries, and prints nothing.
+//!
+//! Names are looked up on the runtime's own blocking thread, so a host name (not an address) may
+//! wait for a dead disk under /etc: in the agent, use addresses or load names at the start.
+
+mod sse;
+
+use std::error::Error;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Client, Response, redirect};
+
+pub use reqwest::Url;
+pub use sse::{Follower, Heard, Message};
+
+/// An agent answers from memory: a connection that takes longer will not come.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The whole of an answer that is not a stream; covers a page of events over a slow line.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Nothing at all, not even a keep-alive, for this long: the connection is dead. Servers send one
+/// each 15 s by custom.
+const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A status document with 500 directories and all their evidence is below 1 MiB, a page of 1000
+/// events below 4 MiB.
+pub const MAX_ANSWER: usize = 16 << 20;
+
+/// How much of a refusal is read and shown: enough for a sentence.
+const MAX_REFUSAL: usize = 1 << 10;
+
+/// What can go wrong with a request.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The client itself could not be made.
+    #[error("cannot make an HTTP client")]
+    Client(#[source] Innermost),
+    /// Nobody took the connection.
+    #[error("no answer from {url}")]
+    Unreachable {
+        /// Who was asked.
+        url: Url,
+        /// Why.
+        source: Innermost,
+    },
+    /// Somebody took the connection and answered too late.
+    #[error("no answer from {url} in time")]
+    TimedOut {
+        /// Who was asked.
+        url: Url,
+    },
+    /// An answer that is not a success.
+    #[error("{url} answered {status}{text}")]
+    Refused {
+        /// Who was asked.
+        url: Url,
+        /// HTTP status.
+        status: u16,
+        /// What it said about it, with a colon before it, or nothing.
+        text: String,
+    },
+    /// The answer ended too early.
+    #[error("the answer of {url} broke off")]
+    Broken {
+        /// Who was asked.
+        url: Url,
+        /// Why.
+        source: Innermost,
+    },
+    /// The answer is larger than any sensible one.
+    #[error("the answer of {url} is over {limit} bytes")]
+    TooLong {
+        /// Who was asked.
+        url: Url,
+        /// The limit.
+        limit: usize,
+    },
+    /// Somebody else answers there.
+    #[error("{url} does not answer with events: is it an agent?")]
+    NotAStream {
+        /// Who was asked.
+        url: Url,
+    },
+}
+
+impl HttpError {
+    /// Whether the same request may succeed later without anybody changing it.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            HttpError::Unreachable { .. } | HttpError::TimedOut { .. } => true,
+            HttpError::Broken { .. } => true,
+            HttpError::Refused { status, .. } => *status == 429 || 500 <= *status,
+            HttpError::Client(_) | HttpError::TooLong { .. } | HttpError::NotAStream { .. } => {
+                false
+            }
+        }
+    }
+
+    fn of(url: &Url, error: &reqwest::Error) -> HttpError {
+        let url = url.clone();
+        let source = Innermost::of(error);
+        if error.is_timeout() {
+            HttpError::TimedOut { url }
+        } else if error.is_connect() {
+            HttpError::Unreachable { url, source }
+        } else {
+            HttpError::Broken { url, source }
+        }
+    }
+}
+
+/// What is at the bottom of a chain of errors. The layers of the client between it and the request
+/// say nothing that helps.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Innermost(String);
+
+impl Innermost {
+    fn of(error: &reqwest::Error) -> Innermost {
+        let mut innermost: &(dyn Error + 'static) = error;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        Innermost(innermost.to_string())
+    }
+}
+
+/// Makes requests. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct HttpClient {
+    client: Client,
+}
+
+impl HttpClient {
+    /// A client without proxies: agents and bookies are asked directly, and a proxy of the
+    /// environment would be asked for 127.0.0.1 of its own machine.
+    ///
+    /// # Errors
+    /// The system gives no resources for one.
+    pub fn new() -> Result<HttpClient, HttpError> {
+        let client = Client::builder()
+            .user_agent(concat!("dirkeeper/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(SILENCE_TIMEOUT)
+            .redirect(redirect::Policy::none())
+            .no_proxy()
+            .build()
+            .map_err(|error| HttpError::Client(Innermost::of(&error)))?;
+        Ok(HttpClient { client })
+    }
+
+    /// The body of the answer to a GET, within 10 s and 16 MiB.
+    ///
+    /// # Errors
+    /// No answer in time, an answer that is no success, or one that is too long.
+    pub async fn get(&self, url: &Url) -> Result<Vec<u8>, HttpError> {
+        let request = self.client.get(url.clone()).timeout(ANSWER_TIMEOUT);
+        let response = request
+            .send()
+            .await
+            .map_err(|error| HttpError::of(url, &error))?;
+        let mut response = successful(url, response).await?;
+        body(url, &mut response, MAX_ANSWER).await
+    }
+
+    /// Opens a stream of events after number `since`.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`]; also when the answer is no stream of events.
+    async fn open_stream(&self, url: &Url, since: u64) -> Result<Response, HttpError> {
+        let mut asked = url.clone();
+        asked
+            .query_pairs_mut()
+            .append_pair("since", &since.to_string());
+        let request = self
+            .client
+            .get(asked)
+            .header(ACCEPT, "text/event-stream")
+            .header("last-event-id", since.to_string());
+        // The time-out ends when the answer begins: the stream itself has none.
+        let response = match tokio::time::timeout(ANSWER_TIMEOUT, request.send()).await {
+            Ok(sent) => sent.map_err(|error| HttpError::of(url, &error))?,
+            Err(_) => return Err(HttpError::TimedOut { url: url.clone() }),
+        };
+        let response = successful(url, response).await?;
+        let is_stream = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok())
+            .is_some_and(|kind| kind.starts_with("text/event-stream"));
+        if !is_stream {
+            return Err(HttpError::NotAStream { url: url.clone() });
+        }
+        Ok(response)
+    }
+}
+
+/// The answer, if it is a success.
+async fn successful(url: &Url, mut response: Response) -> Result<Response, HttpError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    // What cannot be read of a refusal is not missed.
+    let text = body(url, &mut response, MAX_REFUSAL)
+        .await
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let text = match text.trim() {
+        "" => String::new(),
+        text => format!(": {text}"),
+    };
+    Err(HttpError::Refused {
+        url: url.clone(),
+        status: status.as_u16(),
+        text,
+    })
+}
+
+async fn body(url: &Url, response: &mut Response, limit: usize) -> Result<Vec<u8>, HttpError> {
+    let mut body = Vec::new();
+    loop {
+        let chunk = response
+            .chunk()
+            .await
+            .map_err(|error| HttpError::of(url, &error))?;
+        let Some(chunk) = chunk else {
+            return Ok(body);
+        };
+        if limit < body.len() + chunk.len() {
+            let url = url.clone();
+            return Err(HttpError::TooLong { url, limit });
+        }
+        body.extend_from_slice(&chunk);
+    }
+}

@@ -1,3 +1,9 @@
 //! The `dirkeeper` program. Does the steps in order and nothing else.
 
-fn main() {}
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    dirkeeper::cli::main(arguments).into()
+}

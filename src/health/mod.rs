@@ -3,19 +3,23 @@
 //! parameter, so every decision can be replayed by a line in a scenario file.
 //!
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
-//! and `latency`, `forecast`, `policy`, `node`, `event`, `snapshot`, and `tracker`, which joins them.
+//! (with `identity`) and `latency`, `forecast`, `policy`, `node`, `event`, `snapshot`, `schedule`, `track` (one
+//! directory) and `tracker`, which joins them.
 
 pub mod access;
 pub mod bookkeeper;
 pub mod dir;
 pub mod event;
 pub mod forecast;
+pub mod identity;
 pub mod latency;
 pub mod moment;
 pub mod node;
 pub mod observation;
 pub mod policy;
+pub mod schedule;
 pub mod snapshot;
 pub mod space;
 pub mod status;
+pub mod track;
 pub mod tracker;

@@ -1,6 +1,11 @@
-//! Which mode the disks allow: read-only or writable, recovery writes or not.
+//! Which mode the disks allow: read-only or writable, recovery writes or not. Recomputed from all
+//! directories of all roles together, never from an edge (BookKeeper's W1, W4, W8, W20).
+
+use std::time::Duration;
 
 use super::dir::Role;
+use super::node::DirFacts;
+use super::status::{AccessStatus, SpaceStatus};
 
 /// Mode of a bookie or of a server that embeds the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,18 +36,76 @@ pub struct HighPriorityRoom {
     pub enough: bool,
 }
 
-/// How directories count for the wanted mode.
+impl HighPriorityRoom {
+    /// Room with so many bytes available and such a reserve. BookKeeper asks for strictly more
+    /// than the reserve (`LedgerDirsMonitor`, `minUsableSizeForHighPriorityWrites`).
+    #[must_use]
+    pub const fn of(available: u64, reserve: u64) -> HighPriorityRoom {
+        HighPriorityRoom {
+            bytes: available.saturating_sub(reserve),
+            enough: available > reserve,
+        }
+    }
+}
+
+/// How directories count, and how often a lasting bad status is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// One full directory of these roles asks for read-only; otherwise only all of them do.
+    /// One full directory asks for read-only; otherwise only all of one role do.
     pub any_full: bool,
+    /// A bad status that lasts is told again after this time; zero turns reminders off.
+    pub reminder_interval: Duration,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Policy { any_full: true }
+        Policy {
+            any_full: true,
+            reminder_interval: Duration::from_secs(3600),
+        }
     }
 }
 
-/// Roles whose directories must be writable for a bookie to take writes.
-pub const WRITE_ROLES: [Role; 3] = Role::ALL;
+/// The mode that the directories allow, and why. None while nothing asks for read-only and not
+/// everything is known: unknown never acts.
+#[must_use]
+pub fn wanted_mode(dirs: &[DirFacts<'_>], policy: Policy) -> Option<(Mode, Option<String>)> {
+    let reason = unusable(dirs)
+        .or_else(|| all_full(dirs))
+        .or_else(|| any_full(dirs).filter(|_| policy.any_full));
+    if reason.is_some() {
+        return Some((Mode::ReadOnly, reason));
+    }
+    let known = |dir: &DirFacts<'_>| {
+        dir.space != SpaceStatus::Unknown && dir.access != AccessStatus::Unknown
+    };
+    (!dirs.is_empty() && dirs.iter().all(known)).then_some((Mode::Writable, None))
+}
+
+/// Every role has a directory that works and has room beyond the reserve; false while unknown
+/// (W35: BookKeeper starts with true).
+#[must_use]
+pub fn high_priority_writes(dirs: &[DirFacts<'_>]) -> bool {
+    Role::ALL.into_iter().all(|role| {
+        let mut of_role = dirs.iter().filter(|dir| dir.role == role).peekable();
+        of_role.peek().is_none() || of_role.any(|dir| dir.access == AccessStatus::Ok && dir.room)
+    }) && !dirs.is_empty()
+}
+
+fn unusable(dirs: &[DirFacts<'_>]) -> Option<String> {
+    let dir = dirs.iter().find(|dir| dir.access.is_unusable())?;
+    Some(format!("{} is {}", dir.path.display(), dir.access.name()))
+}
+
+fn any_full(dirs: &[DirFacts<'_>]) -> Option<String> {
+    let dir = dirs.iter().find(|dir| dir.space == SpaceStatus::Full)?;
+    Some(format!("{} is full", dir.path.display()))
+}
+
+fn all_full(dirs: &[DirFacts<'_>]) -> Option<String> {
+    let role = Role::ALL.into_iter().find(|role| {
+        let mut of_role = dirs.iter().filter(|dir| dir.role == *role).peekable();
+        of_role.peek().is_some() && of_role.all(|dir| dir.space == SpaceStatus::Full)
+    })?;
+    Some(format!("every {} directory is full", role.name()))
+}

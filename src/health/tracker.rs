@@ -1,1 +1,568 @@
-//! Being written.
+//! Joins everything: observations in, events and looks out. Owns one [`Track`] a directory and the
+//! [`Node`]; the monitor loop owns it and is the only one to call it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::dir::{Dir, DirId};
+use super::event::{Event, EventKind};
+use super::identity::Pin;
+use super::moment::{Elapsed, Moment};
+use super::node::{self, DirFacts, Node, NodeChange};
+use super::observation::{Observation, Operation};
+use super::policy::{Mode, Policy};
+use super::schedule::LookPlan;
+use super::snapshot::{DirView, Histogram};
+use super::space;
+use super::status::{Cause, Evidence, LatencyStatus, Reason, Severity, SpaceStatus};
+use super::track::{AxisChange, Track};
+
+/// A forecast is told when the directory will be full within this time: enough to act by hand.
+const FORECAST_HORIZON: Duration = Duration::from_secs(3600);
+
+/// How often forecasts and reminders are considered; both are about minutes.
+const SLOW_TICK: Duration = Duration::from_secs(5);
+
+/// Decides for all directories of a node.
+#[derive(Debug, Clone)]
+pub struct Tracker {
+    tracks: Vec<Track>,
+    policy: Policy,
+    node: Node,
+    next_id: u32,
+    next_slow_tick: Elapsed,
+    event_counts: BTreeMap<EventKind, u64>,
+    histograms: BTreeMap<Operation, Histogram>,
+}
+
+impl Tracker {
+    /// A tracker without directories; [`Tracker::configure`] gives it some.
+    #[must_use]
+    pub fn new(policy: Policy) -> Tracker {
+        let event_counts = EventKind::ALL.iter().map(|kind| (*kind, 0)).collect();
+        let histograms = Operation::ALL
+            .into_iter()
+            .map(|operation| (operation, Histogram::default()))
+            .collect();
+        Tracker {
+            tracks: Vec::new(),
+            policy,
+            node: Node::default(),
+            next_id: 0,
+            next_slow_tick: Elapsed::ZERO,
+            event_counts,
+            histograms,
+        }
+    }
+
+    /// Replaces the set of directories. One that stays (same path and role) keeps its state and id
+    /// and takes its new settings; `pin` is asked for those that are new. Returns the events that
+    /// follow for the node.
+    pub fn configure(
+        &mut self,
+        now: Moment,
+        dirs: Vec<Dir>,
+        policy: Policy,
+        mut pin: impl FnMut(&Dir) -> Option<Pin>,
+    ) -> Vec<Event> {
+        let mut old = std::mem::take(&mut self.tracks);
+        for dir in dirs {
+            let same = |track: &Track| track.dir.path == dir.path && track.dir.role == dir.role;
+            let track = if let Some(place) = old.iter().position(same) {
+                let mut track = old.swap_remove(place);
+                track.dir = dir;
+                track
+            } else {
+                let id = DirId(self.next_id);
+                self.next_id += 1;
+                let pin = pin(&dir);
+                Track::new(id, dir, pin)
+            };
+            self.tracks.push(track);
+        }
+        self.policy = policy;
+        self.node_events(now)
+    }
+
+    /// Directories with their ids, in configured order.
+    pub fn dirs(&self) -> impl Iterator<Item = (DirId, &Dir)> {
+        self.tracks.iter().map(|track| (track.id, &track.dir))
+    }
+
+    /// Takes in one observation; returns the events that follow, not yet numbered. An id that is
+    /// not configured any more is ignored.
+    pub fn observe(&mut self, now: Moment, id: DirId, observation: Observation) -> Vec<Event> {
+        let Some(place) = self.place(id) else {
+            return Vec::new();
+        };
+        if let Observation::Looked(look) = &observation {
+            for (operation, duration) in &look.durations {
+                if let Some(histogram) = self.histograms.get_mut(operation) {
+                    histogram.observe(*duration);
+                }
+            }
+        }
+        let track = &mut self.tracks[place];
+        let room_before = track.high_priority_room().map(|room| room.enough);
+        track.observe(now, observation);
+        let changes = track.take_changes(now);
+        let room = track.high_priority_room().map(|room| room.enough);
+        if changes.is_empty() && room == room_before {
+            return Vec::new();
+        }
+        self.tell(now, place, changes)
+    }
+
+    /// Everything that time alone brings: forecasts, reminders.
+    pub fn tick(&mut self, now: Moment) -> Vec<Event> {
+        if now.elapsed < self.next_slow_tick {
+            return Vec::new();
+        }
+        self.next_slow_tick = now.elapsed + SLOW_TICK;
+        let mut events = Vec::new();
+        for place in 0..self.tracks.len() {
+            let event = self.forecast_event(now, place);
+            events.extend(event);
+            let event = self.reminder(now, place);
+            events.extend(event);
+        }
+        events
+    }
+
+    /// The looks that are due; they count as under way from now on.
+    pub fn begin_looks(&mut self, now: Moment) -> Vec<(DirId, LookPlan)> {
+        self.tracks
+            .iter_mut()
+            .filter_map(|track| track.begin_look(now).map(|plan| (track.id, plan)))
+            .collect()
+    }
+
+    /// When the next look or slow tick is due.
+    #[must_use]
+    pub fn next_due(&self) -> Elapsed {
+        self.tracks
+            .iter()
+            .filter_map(|track| track.schedule.due())
+            .fold(self.next_slow_tick, Elapsed::min)
+    }
+
+    /// A new prober has taken over: whatever was under way is not any more.
+    pub fn void_looks(&mut self, now: Moment) {
+        for track in &mut self.tracks {
+            track.schedule.void(now.elapsed);
+        }
+    }
+
+    /// Something suspicious was seen: a full look as soon as possible. None for all directories.
+    pub fn hurry(&mut self, now: Moment, id: Option<DirId>) {
+        for track in &mut self.tracks {
+            if id.is_none_or(|id| id == track.id) {
+                track.schedule.hurry(now.elapsed, true);
+            }
+        }
+    }
+
+    /// An operator takes the disk that is there as the right one. False for an unknown id.
+    pub fn accept(&mut self, now: Moment, id: DirId) -> bool {
+        let Some(place) = self.place(id) else {
+            return false;
+        };
+        self.tracks[place].accept(now);
+        true
+    }
+
+    /// Pins that changed since the last call.
+    pub fn take_changed_pins(&mut self) -> Vec<(Dir, Pin)> {
+        self.tracks
+            .iter_mut()
+            .filter_map(|track| {
+                let changed = std::mem::take(&mut track.pin_changed);
+                Some((track.dir.clone(), track.pin.clone().filter(|_| changed)?))
+            })
+            .collect()
+    }
+
+    /// Every directory was judged once, `unknown` by the prober's own trouble included.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.tracks.iter().all(|track| {
+            track.status.is_some()
+                && (track.told.access_known
+                    || track.access.reason().is_some()
+                    || track.space.reason().is_some())
+        })
+    }
+
+    /// The node's facts.
+    #[must_use]
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Events so far, by kind.
+    #[must_use]
+    pub fn event_counts(&self) -> &BTreeMap<EventKind, u64> {
+        &self.event_counts
+    }
+
+    /// Durations of all steps so far.
+    #[must_use]
+    pub fn histograms(&self) -> &BTreeMap<Operation, Histogram> {
+        &self.histograms
+    }
+
+    /// One directory as the snapshot shows it. None for an unknown id.
+    #[must_use]
+    pub fn view(&self, now: Moment, id: DirId) -> Option<Arc<DirView>> {
+        let track = &self.tracks[self.place(id)?];
+        Some(Arc::new(view(track, now)))
+    }
+
+    /// The worst severity; unknown while a directory was not judged yet.
+    #[must_use]
+    pub fn severity(&self) -> Severity {
+        let severities = self
+            .tracks
+            .iter()
+            .map(|track| track.status_now().severity());
+        severities.max().unwrap_or(Severity::Unknown)
+    }
+
+    /// Bytes of the file systems of each role, each counted once.
+    #[must_use]
+    pub fn totals(&self) -> BTreeMap<super::dir::Role, super::observation::Space> {
+        node::totals(self.tracks.iter().filter_map(|track| {
+            let device = track.mount.as_ref().map(|mount| mount.device);
+            Some((track.dir.role, device, track.last_space.as_ref()?))
+        }))
+    }
+
+    /// An event of the node that is decided elsewhere (the observed mode).
+    pub fn node_event(
+        &mut self,
+        now: Moment,
+        kind: EventKind,
+        change: Option<(&'static str, &'static str)>,
+        message: String,
+    ) -> Event {
+        let change = NodeChange {
+            kind,
+            role: None,
+            change,
+            message,
+        };
+        self.event_of_node(now, change, None)
+    }
+
+    fn place(&self, id: DirId) -> Option<usize> {
+        // Ids are given in rising order and directories keep theirs, so the place is nearly
+        // always found at once.
+        let guess = id.0 as usize;
+        match self.tracks.get(guess) {
+            Some(track) if track.id == id => Some(guess),
+            _ => self.tracks.iter().position(|track| track.id == id),
+        }
+    }
+
+    /// Events of a directory's changes, then those of the node that follow from them.
+    fn tell(&mut self, now: Moment, place: usize, changes: Vec<AxisChange>) -> Vec<Event> {
+        let node_changes = self.update_node();
+        let mut events: Vec<Event> = Vec::new();
+        for change in changes {
+            events.extend(self.event_of_axis(now, place, change));
+        }
+        let trigger = events.last().and_then(|event| event.reason.clone());
+        for change in node_changes {
+            events.push(self.event_of_node(now, change, trigger.as_ref()));
+        }
+        events
+    }
+
+    fn node_events(&mut self, now: Moment) -> Vec<Event> {
+        let changes = self.update_node();
+        changes
+            .into_iter()
+            .map(|change| self.event_of_node(now, change, None))
+            .collect()
+    }
+
+    fn update_node(&mut self) -> Vec<NodeChange> {
+        let facts = facts(&self.tracks);
+        self.node.update(&facts, self.policy)
+    }
+
+    fn event_of_axis(&mut self, now: Moment, place: usize, change: AxisChange) -> Option<Event> {
+        let kind = change.kind?;
+        let mut event = self.event(now, kind);
+        let track = &mut self.tracks[place];
+        track.told_at = Some(now);
+        event.dir = Some(track.dir.path.clone());
+        event.role = Some(track.dir.role);
+        event.axis = Some(change.axis);
+        event.from = Some(change.from);
+        event.to = Some(change.to);
+        event.reason = change.reason.or_else(|| back_to_good(track, change.axis));
+        event.space = track.last_space;
+        Some(event)
+    }
+
+    /// `trigger` is the reason of the directory's change that the node's change follows from.
+    fn event_of_node(
+        &mut self,
+        now: Moment,
+        change: NodeChange,
+        trigger: Option<&Reason>,
+    ) -> Event {
+        let mut event = self.event(now, change.kind);
+        event.role = change.role;
+        event.from = change.change.map(|(from, _)| from);
+        event.to = change.change.map(|(_, to)| to);
+        if change
+            .change
+            .is_some_and(|(_, to)| to == Mode::Writable.name())
+        {
+            event.severity = Severity::Ok;
+        }
+        event.reason = Some(Reason {
+            cause: trigger.map_or(Cause::Bytes, |reason| reason.cause),
+            operation: trigger.map_or(Operation::Statvfs, |reason| reason.operation),
+            errno: trigger.and_then(|reason| reason.errno),
+            message: change.message,
+        });
+        event
+    }
+
+    fn event(&mut self, now: Moment, kind: EventKind) -> Event {
+        *self.event_counts.entry(kind).or_default() += 1;
+        Event {
+            seq: 0,
+            time: now.wall,
+            kind,
+            severity: kind.severity(),
+            dir: None,
+            role: None,
+            axis: None,
+            from: None,
+            to: None,
+            coalesced: 0,
+            reason: None,
+            space: None,
+            node: self.node.summary(&facts(&self.tracks)),
+        }
+    }
+
+    fn forecast_event(&mut self, now: Moment, place: usize) -> Option<Event> {
+        let track = &mut self.tracks[place];
+        track.forecast_view = track.last_space.and_then(|space| {
+            let target = space::full_below(&space, &track.dir.thresholds);
+            track.forecast.estimate(target)
+        });
+        let forecast = track.forecast_view;
+        let soon = forecast.is_some_and(|view| view.expected <= FORECAST_HORIZON);
+        let not_soon = forecast.is_none_or(|view| view.expected > 2 * FORECAST_HORIZON);
+        let full = track.space.status() == SpaceStatus::Full;
+        let told = track.forecast_told;
+        if !soon || told || full {
+            self.tracks[place].forecast_told = told && !not_soon && !full;
+            return None;
+        }
+        self.tracks[place].forecast_told = true;
+        let view = forecast?;
+        let mut event = self.event(now, EventKind::FillForecast);
+        let track = &self.tracks[place];
+        event.dir = Some(track.dir.path.clone());
+        event.role = Some(track.dir.role);
+        event.axis = Some(super::status::Axis::Space);
+        event.space = track.last_space;
+        event.reason = Some(Reason {
+            cause: Cause::Bytes,
+            operation: Operation::Statvfs,
+            errno: None,
+            message: format!(
+                "full in about {} s at the present rate, in {} s at the earliest",
+                view.expected.as_secs(),
+                view.earliest.as_secs()
+            ),
+        });
+        Some(event)
+    }
+
+    fn reminder(&mut self, now: Moment, place: usize) -> Option<Event> {
+        let interval = self.policy.reminder_interval;
+        let track = &self.tracks[place];
+        let status = track
+            .status
+            .filter(|status| status.value.severity() == Severity::Critical)?;
+        let since = track.told_at.map_or(status.since, |told| told).elapsed;
+        if interval.is_zero() || now.elapsed.saturating_sub(since) < interval {
+            return None;
+        }
+        let mut event = self.event(now, EventKind::Reminder);
+        let track = &mut self.tracks[place];
+        track.told_at = Some(now);
+        event.severity = status.value.severity();
+        event.dir = Some(track.dir.path.clone());
+        event.role = Some(track.dir.role);
+        event.to = Some(status.value.name());
+        event.reason = reason(track).cloned();
+        event.space = track.last_space;
+        Some(event)
+    }
+}
+
+fn facts(tracks: &[Track]) -> Vec<DirFacts<'_>> {
+    tracks
+        .iter()
+        .map(|track| DirFacts {
+            path: &track.dir.path,
+            role: track.dir.role,
+            space: track.space.status(),
+            access: track.access.status(),
+            room: track.high_priority_room().is_some_and(|room| room.enough),
+        })
+        .collect()
+}
+
+/// Why the one-word status is what it is: the reason of its axis.
+fn reason(track: &Track) -> Option<&Reason> {
+    let access = track.access.reason();
+    let status = track.status_now();
+    [
+        (
+            super::status::Status::of(
+                SpaceStatus::Ok,
+                track.access.status(),
+                LatencyStatus::Normal,
+            ),
+            access,
+        ),
+        (
+            super::status::Status::of(
+                track.space.status(),
+                super::status::AccessStatus::Ok,
+                LatencyStatus::Normal,
+            ),
+            track.space.reason(),
+        ),
+    ]
+    .into_iter()
+    .find(|(of_axis, _)| *of_axis == status && status.severity() != Severity::Ok)
+    .map_or_else(|| track.latency.reason(), |(_, reason)| reason)
+}
+
+/// What is good again, in words.
+fn back_to_good(track: &Track, axis: super::status::Axis) -> Option<Reason> {
+    use super::status::Axis;
+    let limits = &track.dir.thresholds;
+    let (cause, operation, message) = match axis {
+        Axis::Space => {
+            let usage = space::usage_ratio(track.last_space.as_ref()?)?;
+            let text = format!(
+                "usage {usage:.3} is below warn {:.3} and low_watermark {:.3}",
+                limits.warn, limits.low_watermark
+            );
+            (Cause::Bytes, Operation::Statvfs, text)
+        }
+        Axis::Access => {
+            let text = "every step of the probe has been good for the dwell time".to_owned();
+            (Cause::Io, Operation::Sync, text)
+        }
+        Axis::Latency => {
+            let text = "probes are within the latency limit again".to_owned();
+            (Cause::Timeout, Operation::Sync, text)
+        }
+    };
+    Some(Reason {
+        cause,
+        operation,
+        errno: None,
+        message,
+    })
+}
+
+fn view(track: &Track, now: Moment) -> DirView {
+    let status = track.status_now();
+    let mut sources = vec!["mountinfo", "statvfs"];
+    if !track.awaits_cookie() {
+        sources.push("probe");
+    }
+    DirView {
+        id: track.id,
+        path: track.dir.path.clone(),
+        role: track.dir.role,
+        status,
+        since: track.status.map_or(now.wall, |status| status.since.wall),
+        severity: status.severity(),
+        suspect: track.access.is_suspect(),
+        space_status: track.space.status(),
+        access_status: track.access.status(),
+        latency_status: track.latency.status(),
+        reason: reason(track).cloned(),
+        space: track.last_space,
+        usage_ratio: track.last_space.as_ref().and_then(space::usage_ratio),
+        thresholds: track.dir.thresholds,
+        forecast: track.forecast_view,
+        last_observation: track.last_looked.map(|at| at.wall),
+        last_probe_success: track.last_probe_success.map(|at| at.wall),
+        durations: track.durations.clone(),
+        in_flight: track.access.overdue().map(|in_flight| in_flight.age),
+        mount: track.mount.clone(),
+        sources,
+        evidence: evidence(track, now),
+        transitions: track.transitions.clone(),
+        failures: track.failures.clone(),
+        high_priority_room: track.high_priority_room(),
+        history: track.history.iter().copied().collect(),
+    }
+}
+
+/// Proof behind the status: what holds on each axis, and what is only suspected.
+fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
+    let since = |axis: usize| track.axes_since[axis].unwrap_or(now).wall;
+    let mut lines = Vec::new();
+    let mut line = |at, text: &str| {
+        lines.push(Evidence {
+            at,
+            text: text.to_owned(),
+        });
+    };
+    for (_, reason) in track.access.conditions() {
+        line(since(1), &reason.message);
+    }
+    if track.access.conditions().next().is_none()
+        && let Some(reason) = track.access.reason()
+    {
+        line(since(1), &reason.message);
+    }
+    if let Some(reason) = track.space.reason() {
+        line(since(0), &reason.message);
+    }
+    if let Some(reason) = track.latency.reason() {
+        line(since(2), &reason.message);
+    }
+    if let Some(reason) = track.access.suspicion() {
+        line(
+            now.wall,
+            &format!("seen once, not yet confirmed: {}", reason.message),
+        );
+    }
+    if let Some(in_flight) = track.access.overdue() {
+        let name = in_flight.operation.name();
+        let age = in_flight.age.as_secs_f64();
+        line(now.wall, &format!("{name} has been running for {age:.1} s"));
+    }
+    if track.access.is_on_probation() {
+        line(
+            now.wall,
+            "answers again; recovered after more good rounds and the dwell time",
+        );
+    }
+    if track.space.is_leaving() {
+        line(
+            now.wall,
+            "space is below its marks; recovered after the dwell time",
+        );
+    }
+    lines
+}

@@ -1,1 +1,443 @@
-//! Being written.
+//! The loop that owns all state. It waits for the next action, applies it at once and without
+//! waiting for anything, and publishes what follows: events in their order, and an immutable
+//! snapshot. No lock, no disk, no socket, no listener is waited for here.
+
+mod action;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+pub use action::Action;
+
+use crate::clock::Clock;
+use crate::health::dir::{Dir, DirId};
+use crate::health::event::{Event, EventKind};
+use crate::health::identity::Pin;
+use crate::health::moment::{Elapsed, Moment};
+use crate::health::observation::Observation;
+use crate::health::policy::{Mode, Policy};
+use crate::health::snapshot::{DirView, ModeView, RECENT_EVENTS, Snapshot};
+use crate::health::tracker::Tracker;
+use crate::probe::{LookKind, Prober, Report, WatchedDir};
+
+/// Actions waiting for the loop. Each directory has one look under way and reports of operations
+/// in flight twice a second, so 4,096 hold several seconds of 500 directories; when it is full the
+/// senders wait, the loop never does.
+pub const ACTION_QUEUE: usize = 4096;
+
+/// Snapshots are made at most so often unless there is an event: scrapes and pages look every few
+/// seconds, and a picture costs some microseconds for each directory that was looked at.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The loop turns at least so often: `/livez` and the watchdog count its turns.
+const IDLE_TURN: Duration = Duration::from_secs(1);
+
+/// A prober that died may be away for so long before its directories are unknown: restarts take
+/// less than a second, and a crash of ours is no news about a disk.
+const PROBER_AWAY: Duration = Duration::from_secs(5);
+
+/// The observed mode may differ from the wanted one for so long before it is an event: a bookie's
+/// own monitor acts within its check interval of 10 s.
+const MODE_GRACE: Duration = Duration::from_secs(30);
+
+/// What the loop needs.
+pub struct MonitorOptions {
+    /// Directories to start with.
+    pub dirs: Vec<Dir>,
+    /// How they count.
+    pub policy: Policy,
+    /// Pins of earlier runs.
+    pub pins: Box<dyn FnMut(&Dir) -> Option<Pin> + Send>,
+    /// Takes pins that changed; must not wait.
+    pub keep_pin: Box<dyn FnMut(&Dir, &Pin) + Send>,
+    /// Takes events in their order; must not wait.
+    pub publish: Box<dyn FnMut(Arc<Event>) + Send>,
+    /// Number of the newest event of earlier runs.
+    pub last_seq: u64,
+}
+
+/// The loop's state.
+pub struct Monitor {
+    clock: Clock,
+    tracker: Tracker,
+    prober: Prober,
+    options: MonitorOptions,
+    snapshots: watch::Sender<Arc<Snapshot>>,
+    views: BTreeMap<DirId, Arc<DirView>>,
+    dirty: BTreeSet<DirId>,
+    started: Moment,
+    published: Option<Elapsed>,
+    events_waiting: bool,
+    recent: Arc<Vec<Arc<Event>>>,
+    last_seq: u64,
+    problems: BTreeMap<&'static str, String>,
+    prober_away: Option<Away>,
+    prober_restarts: u64,
+    abandoned: u64,
+    observed_mode: Option<Mode>,
+    mode_differs_since: Option<Elapsed>,
+    mismatch_told: bool,
+    mode_transitions: BTreeMap<(Mode, String), u64>,
+}
+
+/// The prober is not there.
+struct Away {
+    since: Elapsed,
+    reason: String,
+    told: bool,
+}
+
+impl Monitor {
+    /// A monitor that will look through this prober. Snapshots appear in the receiver.
+    #[must_use]
+    pub fn new(
+        mut options: MonitorOptions,
+        prober: Prober,
+        clock: Clock,
+    ) -> (Monitor, watch::Receiver<Arc<Snapshot>>) {
+        let started = clock.now();
+        let mut tracker = Tracker::new(options.policy);
+        let dirs = std::mem::take(&mut options.dirs);
+        let policy = options.policy;
+        let early = tracker.configure(started, dirs, policy, &mut options.pins);
+        debug_assert!(early.is_empty(), "nothing is known yet, so nothing can change");
+        let last_seq = options.last_seq;
+        let (snapshots, receiver) = watch::channel(Arc::new(empty_snapshot(started)));
+        let mut monitor = Monitor {
+            clock,
+            tracker,
+            prober,
+            options,
+            snapshots,
+            views: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            started,
+            published: None,
+            events_waiting: true,
+            recent: Arc::new(Vec::new()),
+            last_seq,
+            problems: BTreeMap::new(),
+            prober_away: None,
+            prober_restarts: 0,
+            abandoned: 0,
+            observed_mode: None,
+            mode_differs_since: None,
+            mismatch_told: false,
+            mode_transitions: BTreeMap::new(),
+        };
+        monitor.watch_configured();
+        monitor.publish_snapshot(started);
+        (monitor, receiver)
+    }
+
+    /// Runs until [`Action::Stop`] or until nobody can send actions any more; then stops the
+    /// prober, which returns at once even when a disk holds it.
+    pub async fn run(mut self, mut actions: mpsc::Receiver<Action>) {
+        loop {
+            let wait = self.wait();
+            let action = tokio::select! {
+                action = actions.recv() => match action {
+                    None | Some(Action::Stop) => break,
+                    Some(action) => Some(action),
+                },
+                () = tokio::time::sleep(wait) => None,
+            };
+            let now = self.clock.now();
+            if let Some(action) = action {
+                self.apply(now, action);
+            }
+            // Whatever else has arrived is applied in the same turn, up to one queue's length.
+            for _ in 0..ACTION_QUEUE {
+                match actions.try_recv() {
+                    Ok(Action::Stop) => return self.stop(),
+                    Ok(action) => self.apply(now, action),
+                    Err(_) => break,
+                }
+            }
+            self.turn(now);
+        }
+        self.stop();
+    }
+
+    fn stop(mut self) {
+        self.prober.stop();
+        let now = self.clock.now();
+        self.publish_snapshot(now);
+    }
+
+    /// How long nothing needs to be done, unless something arrives.
+    fn wait(&self) -> Duration {
+        let now = self.clock.elapsed();
+        let mut due = self.tracker.next_due().min(now + IDLE_TURN);
+        if self.events_waiting || !self.dirty.is_empty() {
+            due = due.min(self.publish_due());
+        }
+        due.saturating_sub(now)
+    }
+
+    fn publish_due(&self) -> Elapsed {
+        match self.published {
+            Some(at) if !self.events_waiting => at + PUBLISH_INTERVAL,
+            _ => Elapsed::ZERO,
+        }
+    }
+
+    fn apply(&mut self, now: Moment, action: Action) {
+        match action {
+            Action::Report(report) => self.report(now, report),
+            Action::Configure(dirs, policy) => self.configure(now, dirs, policy),
+            Action::Probe(path) => {
+                let id = path.and_then(|path| self.find(&path));
+                self.tracker.hurry(now, id);
+            }
+            Action::Accept(path) => {
+                let ids: Vec<DirId> = self
+                    .tracker
+                    .dirs()
+                    .filter(|(_, dir)| dir.path == path)
+                    .map(|(id, _)| id)
+                    .collect();
+                for id in ids {
+                    self.tracker.accept(now, id);
+                    self.prober.forget_place(id);
+                }
+            }
+            Action::ModeObserved(mode) => self.mode_observed(now, mode),
+            Action::Problem(key, Some(text)) => {
+                self.problems.insert(key, text);
+                self.events_waiting = true;
+            }
+            Action::Problem(key, None) => {
+                self.problems.remove(key);
+                self.events_waiting = true;
+            }
+            Action::Numbered(seq) => self.last_seq = self.last_seq.max(seq),
+            Action::Stop => {}
+        }
+    }
+
+    fn report(&mut self, now: Moment, report: Report) {
+        match report {
+            Report::Observed { dir, observation } => {
+                self.dirty.insert(dir);
+                let events = self.tracker.observe(now, dir, observation);
+                self.tell(events);
+            }
+            Report::Alive { .. } => {
+                self.prober_away = None;
+                self.tracker.void_looks(now);
+            }
+            Report::Lost {
+                reason,
+                silent,
+                restarts,
+                abandoned,
+            } => {
+                self.prober_restarts = restarts;
+                self.abandoned = abandoned;
+                // A child that was silent has been away for that long already.
+                let since = if silent {
+                    now.elapsed.saturating_sub(PROBER_AWAY)
+                } else {
+                    now.elapsed
+                };
+                self.prober_away.get_or_insert(Away {
+                    since,
+                    reason,
+                    told: false,
+                });
+            }
+            Report::Signal { dir, .. } => self.tracker.hurry(now, Some(dir)),
+        }
+    }
+
+    /// What follows from time and from what was applied.
+    fn turn(&mut self, now: Moment) {
+        self.check_prober(now);
+        self.check_mode(now);
+        let events = self.tracker.tick(now);
+        self.tell(events);
+        for (dir, plan) in self.tracker.begin_looks(now) {
+            let kind = match (plan.full, plan.probe) {
+                (false, _) => LookKind::Space,
+                (true, probe) => LookKind::Full { probe },
+            };
+            self.prober.look(dir, kind);
+        }
+        for (dir, pin) in self.tracker.take_changed_pins() {
+            (self.options.keep_pin)(&dir, &pin);
+        }
+        if now.elapsed >= self.publish_due() {
+            self.publish_snapshot(now);
+        }
+    }
+
+    fn check_prober(&mut self, now: Moment) {
+        let Some(away) = &mut self.prober_away else {
+            return;
+        };
+        if away.told || now.elapsed.saturating_sub(away.since) < PROBER_AWAY {
+            return;
+        }
+        away.told = true;
+        let reason = away.reason.clone();
+        let ids: Vec<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
+        for id in ids {
+            self.dirty.insert(id);
+            let lost = Observation::ProberLost(reason.clone());
+            let events = self.tracker.observe(now, id, lost);
+            self.tell(events);
+        }
+    }
+
+    fn configure(&mut self, now: Moment, dirs: Vec<Dir>, policy: Policy) {
+        let events = self.tracker.configure(now, dirs, policy, &mut self.options.pins);
+        self.tell(events);
+        self.watch_configured();
+        self.tracker.hurry(now, None);
+        let ids: BTreeSet<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
+        self.views.retain(|id, _| ids.contains(id));
+        self.dirty = ids;
+        self.events_waiting = true;
+    }
+
+    fn watch_configured(&mut self) {
+        let watched = self
+            .tracker
+            .dirs()
+            .map(|(id, dir)| {
+                let watched = WatchedDir {
+                    path: dir.path.clone(),
+                    await_cookie: dir.await_cookie,
+                    require_mount: dir.require_mount,
+                };
+                (id, watched)
+            })
+            .collect();
+        self.prober.configure(watched);
+        self.dirty.extend(self.tracker.dirs().map(|(id, _)| id));
+    }
+
+    fn find(&self, path: &std::path::Path) -> Option<DirId> {
+        let mut dirs = self.tracker.dirs();
+        dirs.find(|(_, dir)| dir.path == path).map(|(id, _)| id)
+    }
+
+    fn mode_observed(&mut self, now: Moment, mode: Option<Mode>) {
+        let before = std::mem::replace(&mut self.observed_mode, mode);
+        let (Some(from), Some(to)) = (before, mode) else {
+            return;
+        };
+        if from == to {
+            return;
+        }
+        let reason = self.tracker.node().wanted_reason().unwrap_or("none").to_owned();
+        *self.mode_transitions.entry((to, reason)).or_default() += 1;
+        let message = format!("the server is {} now, it was {}", to.name(), from.name());
+        let change = Some((from.name(), to.name()));
+        let event = self.tracker.node_event(now, EventKind::ModeChanged, change, message);
+        self.tell(vec![event]);
+    }
+
+    /// Tells once when the server has not been in the wanted mode for too long.
+    fn check_mode(&mut self, now: Moment) {
+        let wanted = self.tracker.node().wanted();
+        let (Some(wanted), Some(observed)) = (wanted, self.observed_mode) else {
+            self.mode_differs_since = None;
+            return;
+        };
+        if wanted == observed {
+            self.mode_differs_since = None;
+            self.mismatch_told = false;
+            return;
+        }
+        let since = *self.mode_differs_since.get_or_insert(now.elapsed);
+        if self.mismatch_told || now.elapsed.saturating_sub(since) < MODE_GRACE {
+            return;
+        }
+        self.mismatch_told = true;
+        let (wanted, observed) = (wanted.name(), observed.name());
+        let message = format!("the disks ask for {wanted}, the server has been {observed}");
+        let change = Some((observed, wanted));
+        let event = self.tracker.node_event(now, EventKind::ModeMismatch, change, message);
+        self.tell(vec![event]);
+    }
+
+    /// Numbers events and hands them on.
+    fn tell(&mut self, events: Vec<Event>) {
+        for mut event in events {
+            self.last_seq += 1;
+            event.seq = self.last_seq;
+            let event = Arc::new(event);
+            let recent = Arc::make_mut(&mut self.recent);
+            if recent.len() == RECENT_EVENTS {
+                recent.remove(0);
+            }
+            recent.push(Arc::clone(&event));
+            self.events_waiting = true;
+            (self.options.publish)(event);
+        }
+    }
+
+    fn publish_snapshot(&mut self, now: Moment) {
+        for id in std::mem::take(&mut self.dirty) {
+            if let Some(view) = self.tracker.view(now, id) {
+                self.views.insert(id, view);
+            }
+        }
+        let node = self.tracker.node();
+        let mode = ModeView {
+            wanted: node.wanted(),
+            reason: node.wanted_reason().map(str::to_owned),
+            observed: self.observed_mode,
+            high_priority_writes: node.high_priority_writes(),
+            transitions: self.mode_transitions.clone(),
+        };
+        let dirs = self
+            .tracker
+            .dirs()
+            .filter_map(|(id, _)| self.views.get(&id).cloned())
+            .collect();
+        let snapshot = Snapshot {
+            time: now.wall,
+            started_at: self.started.wall,
+            severity: self.tracker.severity(),
+            ready: self.tracker.is_ready(),
+            mode,
+            dirs,
+            totals: self.tracker.totals(),
+            recent_events: Arc::clone(&self.recent),
+            event_counts: self.tracker.event_counts().clone(),
+            last_seq: self.last_seq,
+            probe_histograms: self.tracker.histograms().clone(),
+            problems: self.problems.values().cloned().collect(),
+            prober_restarts: self.prober_restarts,
+            children_abandoned: self.abandoned,
+        };
+        self.published = Some(now.elapsed);
+        self.events_waiting = false;
+        self.snapshots.send_replace(Arc::new(snapshot));
+    }
+}
+
+fn empty_snapshot(now: Moment) -> Snapshot {
+    Snapshot {
+        time: now.wall,
+        started_at: now.wall,
+        severity: crate::health::status::Severity::Unknown,
+        ready: false,
+        mode: ModeView::default(),
+        dirs: Vec::new(),
+        totals: BTreeMap::new(),
+        recent_events: Arc::new(Vec::new()),
+        event_counts: BTreeMap::new(),
+        last_seq: 0,
+        probe_histograms: BTreeMap::new(),
+        problems: Vec::new(),
+        prober_restarts: 0,
+        children_abandoned: 0,
+    }
+}

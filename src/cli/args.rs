@@ -1,0 +1,363 @@
+//! The command line: every command and flag, declared once. Help, manual, completions and
+//! `docs/cli.md` are derived from it. Values are parsed here into types that cannot hold nonsense;
+//! nothing here opens a file or a socket.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::styling::{AnsiColor, Styles};
+use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::help;
+use crate::health::dir::Role;
+use crate::health::event::EventKind;
+use crate::http_client::Url;
+
+/// Where the agent listens unless the configuration says otherwise.
+pub const DEFAULT_URL: &str = "http://127.0.0.1:9475";
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+/// Watches the journal, ledger and index directories of Apache BookKeeper bookies.
+#[derive(Debug, Parser)]
+#[command(
+    name = "dirkeeper",
+    version,
+    long_version = help::LONG_VERSION,
+    about,
+    long_about = help::ABOUT,
+    after_help = help::short_end(),
+    after_long_help = help::end(),
+    styles = STYLES,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    arg_required_else_help = true,
+    subcommand_required = true
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the agent: watch the directories, tell listeners, serve status and metrics
+    #[command(long_about = help::RUN, after_long_help = help::RUN_END)]
+    Run(RunArguments),
+    /// Probe each directory once, print the verdict and exit with it
+    #[command(long_about = help::CHECK, after_long_help = help::CHECK_END)]
+    Check(CheckArguments),
+    /// Show how a running agent sees its directories
+    #[command(long_about = help::STATUS, after_long_help = help::STATUS_END)]
+    Status(StatusArguments),
+    /// Print the log of events, and follow it
+    #[command(long_about = help::EVENTS, after_long_help = help::EVENTS_END)]
+    Events(EventsArguments),
+    /// Check, show or import a configuration
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Config(ConfigCommand),
+    /// List the hooks of the configuration, or try one
+    #[command(
+        subcommand,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Hook(HookCommand),
+    /// Read observations, print what would be decided
+    #[command(long_about = help::SIMULATE, after_long_help = help::SIMULATE_END)]
+    Simulate(SimulateArguments),
+    /// Print a completion script for a shell
+    #[command(after_long_help = help::COMPLETIONS_END)]
+    Completions(CompletionsArguments),
+    /// Print the manual page, all commands included
+    #[command(after_long_help = help::MAN_END)]
+    Man,
+}
+
+/// Where the directories to watch come from. Shared by every command that reads a configuration,
+/// as its last field, because the heading goes on to the arguments after it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(next_help_heading = "What to watch")]
+pub struct SourceArguments {
+    /// Configuration file
+    ///
+    /// Without any of --config, --bookie-conf and --dir, /etc/dirkeeper/dirkeeper.toml is read.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The bookie's own configuration file (bk_server.conf, bookkeeper.conf)
+    ///
+    /// Directories, thresholds and the admin address are taken from it. Keys of our own
+    /// configuration file win over those of the bookie's.
+    #[arg(long, value_name = "FILE")]
+    pub bookie_conf: Option<PathBuf>,
+    /// A directory and what the bookie uses it for; may be repeated
+    ///
+    /// ROLE is ledger, journal or index. Needs no file and no privilege.
+    #[arg(long = "dir", value_name = "ROLE=PATH", value_parser = OsStringValueParser::new().try_map(parse_dir))]
+    pub dirs: Vec<RolePath>,
+}
+
+/// A directory of the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RolePath {
+    /// What the bookie uses it for.
+    pub role: Role,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// `run`.
+#[derive(Debug, Args)]
+pub struct RunArguments {
+    /// Address and port to serve status page, API and metrics on [default: 127.0.0.1:9475]
+    #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
+    pub listen: Option<SocketAddr>,
+    /// Where events and what is known of the disks are kept
+    ///
+    /// [default: /var/lib/dirkeeper; with --dir alone $XDG_STATE_HOME/dirkeeper or
+    /// ~/.local/state/dirkeeper]. Best on a disk that is not watched.
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Where the directories come from.
+    #[command(flatten)]
+    pub sources: SourceArguments,
+}
+
+/// `check`.
+#[derive(Debug, Args)]
+pub struct CheckArguments {
+    /// How long the round may take; what has not answered by then is unknown, or hung if it is overdue
+    #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_timeout)]
+    pub timeout: Duration,
+    /// Tell what was tried, what each step gave, and why the verdict follows
+    #[arg(long)]
+    pub explain: bool,
+    /// Form of the result
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub output: CheckOutput,
+    /// Where the directories come from.
+    #[command(flatten)]
+    pub sources: SourceArguments,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+pub struct StatusArguments {
+    /// Address of the agent
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
+    pub url: Url,
+    /// Form of the result
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// `events`.
+#[derive(Debug, Args)]
+pub struct EventsArguments {
+    /// Address of the agent
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url, conflicts_with = "state_dir")]
+    pub url: Url,
+    /// Read the state directory of an agent that is not running
+    #[arg(long, value_name = "DIR", conflicts_with = "follow")]
+    pub state_dir: Option<PathBuf>,
+    /// Go on with new events as they happen, through restarts of the agent
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only events after this number
+    #[arg(
+        long,
+        value_name = "SEQ",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    pub since: u64,
+    /// Only events of this name; may be repeated
+    #[arg(long = "event", value_name = "NAME", value_parser = event_kind_parser())]
+    pub kinds: Vec<EventKind>,
+    /// Form of the result
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// `config`.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Say whether the agent would start with this configuration, and all that is wrong with it
+    #[command(long_about = help::CONFIG_CHECK, after_long_help = help::CONFIG_CHECK_END)]
+    Check(SourceArguments),
+    /// Print the configuration as it takes effect, defaults included
+    #[command(after_long_help = help::CONFIG_SHOW_END)]
+    Show(SourceArguments),
+    /// Print the configuration that means the same as a bookie's file
+    #[command(long_about = help::CONFIG_IMPORT, after_long_help = help::CONFIG_IMPORT_END)]
+    Import(ImportArguments),
+}
+
+/// `config import`.
+#[derive(Debug, Args)]
+pub struct ImportArguments {
+    /// The bookie's configuration file
+    #[arg(value_name = "BK_SERVER_CONF")]
+    pub file: PathBuf,
+}
+
+/// `hook`.
+#[derive(Debug, Subcommand)]
+pub enum HookCommand {
+    /// List the hooks: name, events, time-out, command
+    List(HookListArguments),
+    /// Run one hook with a made-up event and say how it ended
+    #[command(long_about = help::HOOK_TEST, after_long_help = help::HOOK_TEST_END)]
+    Test(HookTestArguments),
+}
+
+/// `hook list`.
+#[derive(Debug, Args)]
+pub struct HookListArguments {
+    /// Where the hooks are declared.
+    #[command(flatten)]
+    pub sources: SourceArguments,
+}
+
+/// `hook test`.
+#[derive(Debug, Args)]
+pub struct HookTestArguments {
+    /// Name of the hook in the configuration
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Event to make up
+    #[arg(long = "event", value_name = "NAME", value_parser = event_kind_parser())]
+    pub kind: EventKind,
+    /// Where the hooks are declared.
+    #[command(flatten)]
+    pub sources: SourceArguments,
+}
+
+/// `simulate`.
+#[derive(Debug, Args)]
+pub struct SimulateArguments {
+    /// Whose decisions: ours, or event for event those of BookKeeper 4.17.3
+    #[arg(long, value_name = "WHOSE", value_enum, default_value_t)]
+    pub semantics: Semantics,
+    /// Observations, one JSON document a line; - is standard input
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+}
+
+/// `completions`.
+#[derive(Debug, Args)]
+pub struct CompletionsArguments {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// Form of a result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Output {
+    /// Text for people
+    #[default]
+    Human,
+    /// The document of the API, one a line
+    Json,
+}
+
+/// Form of the result of `check`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum CheckOutput {
+    /// Text for people
+    #[default]
+    Human,
+    /// The document of the API
+    Json,
+    /// One line with performance data, for Nagios, Icinga and their kin
+    Nagios,
+}
+
+/// Whose decisions a simulation shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Semantics {
+    /// What should be done
+    #[default]
+    Dirkeeper,
+    /// What BookKeeper does, also where it is wrong
+    Bookkeeper,
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum Bad {
+    #[error("no '=' in it: write ROLE=PATH, for example ledger=/mnt/l1")]
+    NoRole,
+    #[error("the role is ledger, journal or index, not '{0}'")]
+    Role(String),
+    #[error("the path after '{0}=' is empty")]
+    NoPath(&'static str),
+    #[error("write ADDRESS:PORT, for example 127.0.0.1:9475 or [::]:9475")]
+    Listen,
+    #[error("write a number with a unit, for example 8s or 500ms")]
+    Time,
+    #[error("nothing can be probed in no time")]
+    NoTime,
+    #[error("write http://HOST:PORT, for example {DEFAULT_URL}")]
+    Url,
+    #[error("this release speaks http:// only: let a proxy end TLS, or use a tunnel")]
+    Https,
+}
+
+fn parse_dir(value: OsString) -> Result<RolePath, Bad> {
+    let bytes = value.as_bytes();
+    let equals = bytes.iter().position(|byte| *byte == b'=');
+    let (role, path) = bytes.split_at(equals.ok_or(Bad::NoRole)?);
+    let role = String::from_utf8_lossy(role);
+    let role = Role::parse(&role).ok_or_else(|| Bad::Role(role.into_owned()))?;
+    let path = &path[1..];
+    if path.is_empty() {
+        return Err(Bad::NoPath(role.name()));
+    }
+    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+    Ok(RolePath { role, path })
+}
+
+fn parse_listen(value: &str) -> Result<SocketAddr, Bad> {
+    value.parse().map_err(|_| Bad::Listen)
+}
+
+fn parse_timeout(value: &str) -> Result<Duration, Bad> {
+    let time = humantime::parse_duration(value).map_err(|_| Bad::Time)?;
+    if time.is_zero() {
+        return Err(Bad::NoTime);
+    }
+    Ok(time)
+}
+
+fn parse_url(value: &str) -> Result<Url, Bad> {
+    let url = Url::parse(value).map_err(|_| Bad::Url)?;
+    match url.scheme() {
+        "http" => Ok(url),
+        "https" => Err(Bad::Https),
+        _ => Err(Bad::Url),
+    }
+}
+
+/// Accepts the names of events, and knows them for help, completion and error texts.
+fn event_kind_parser() -> impl TypedValueParser<Value = EventKind> {
+    let names = EventKind::ALL
+        .iter()
+        .map(|kind| PossibleValue::new(kind.name()).help(kind.meaning()));
+    PossibleValuesParser::new(names)
+        .map(|name| EventKind::parse(&name).expect("only names of events are possible values"))
+}

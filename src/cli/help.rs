@@ -1,0 +1,180 @@
+//! The longer texts of the help: what a command is for, examples, exit codes. Text only.
+
+use super::exit::Exit;
+
+/// Version and revision of the source.
+pub(super) const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("DIRKEEPER_REVISION"),
+    ")"
+);
+
+/// `dirkeeper --help`.
+pub(super) const ABOUT: &str = "\
+Watches the journal, ledger and index directories of Apache BookKeeper bookies.
+
+An agent beside each bookie knows within a second which directories are full, slow, failed, hung, \
+read-only, gone or replaced, tells hooks, and serves a status page, a JSON API and Prometheus \
+metrics. Nothing it does waits for a dead disk.";
+
+const EXAMPLES: &str = "\
+Examples:
+  dirkeeper run --dir ledger=/mnt/l1 --dir journal=/mnt/j
+      Watch two directories; the page is at http://127.0.0.1:9475/
+  dirkeeper run --bookie-conf /etc/bookkeeper/bk_server.conf
+      Watch what the bookie uses, with the bookie's own thresholds
+  dirkeeper check --dir ledger=/mnt/l1 --explain
+      Look once and tell why
+  dirkeeper events --follow --event diskFull --event diskFailed
+      Print these events as they happen
+";
+
+const ENVIRONMENT: &str = "\
+Environment:
+  NO_COLOR        Set to anything but nothing: no colours. There are none anyway when the output
+                  is not a terminal
+  XDG_STATE_HOME  With --dir alone, state is kept in $XDG_STATE_HOME/dirkeeper; ~/.local/state
+                  where it is not set
+
+Files:
+  /etc/dirkeeper/dirkeeper.toml  Configuration that is read when the command line names no source
+  /var/lib/dirkeeper             State directory, unless the configuration names another
+";
+
+/// End of `dirkeeper -h`.
+pub(super) fn short_end() -> &'static str {
+    "Examples, exit codes and environment: dirkeeper --help"
+}
+
+/// End of `dirkeeper --help`.
+pub(super) fn end() -> String {
+    format!("{EXAMPLES}\n{}\n{ENVIRONMENT}", exit_codes())
+}
+
+/// The table of exit codes.
+fn exit_codes() -> String {
+    let mut table = String::from("Exit codes:\n");
+    for exit in Exit::ALL {
+        table.push_str(&format!("  {:>2}  {}\n", exit.code(), exit.meaning()));
+    }
+    table
+}
+
+pub(super) const RUN: &str = "\
+Run the agent: watch the directories, tell listeners, serve status and metrics.
+
+It stays in the foreground and logs to standard error. SIGTERM and SIGINT stop it within 2 seconds, \
+whatever its disks do; SIGHUP reads the configuration again, and a configuration that is not valid \
+changes nothing.";
+
+pub(super) const RUN_END: &str = "\
+Examples:
+  dirkeeper run
+      Watch what /etc/dirkeeper/dirkeeper.toml names
+  dirkeeper run --dir ledger=/mnt/l1 --dir journal=/mnt/j
+      Without a file and without privilege
+  dirkeeper run --bookie-conf /etc/bookkeeper/bk_server.conf --listen 0.0.0.0:9475
+      Beside a bookie, scraped from elsewhere";
+
+pub(super) const CHECK: &str = "\
+Probe each directory once, print the verdict and exit with it.
+
+Each directory is asked for its space, and a small file is created, written, synced, read back and \
+removed. Nothing else is touched, no state is kept, and no running agent is needed. A check ends in \
+time whatever the disks do.";
+
+pub(super) const CHECK_END: &str = "\
+Examples:
+  dirkeeper check --dir ledger=/mnt/l1 --dir journal=/mnt/j
+  dirkeeper check --bookie-conf /etc/bookkeeper/bk_server.conf --explain
+  dirkeeper check --output nagios --timeout 20s
+
+Exit codes: 0 all writable and below warn, 1 warning, 2 critical, 3 unknown. With --output nagios
+every error of the check itself is 3 as well; otherwise see dirkeeper --help.";
+
+pub(super) const STATUS: &str = "\
+Show how a running agent sees its directories.
+
+The picture comes from the agent's memory: asking for it touches no disk. The exit code is 0 \
+whenever there is a picture, however bad it is; the command whose exit code is the verdict is check.";
+
+pub(super) const STATUS_END: &str = "\
+Examples:
+  dirkeeper status
+  dirkeeper status --url http://bk-3:9475
+  dirkeeper status --output json | jq '.dirs[] | select(.severity != \"ok\")'";
+
+pub(super) const EVENTS: &str = "\
+Print the log of events, and follow it.
+
+All events that the agent keeps are printed, oldest first. With --follow the command goes on with \
+new ones; when the agent is restarted it connects again and misses none.";
+
+pub(super) const EVENTS_END: &str = "\
+Examples:
+  dirkeeper events
+  dirkeeper events --follow --since 42 --output json
+  dirkeeper events --event diskFull --event diskFailed
+  dirkeeper events --state-dir /var/lib/dirkeeper
+      When no agent is running";
+
+pub(super) const SIMULATE: &str = "\
+Read observations, print what would be decided.
+
+A filter: each line after the header is answered with one line before the next one is read. No disk \
+is touched and no clock is read, so the same input gives the same output everywhere. Bad input ends \
+it with 65.";
+
+pub(super) const SIMULATE_END: &str = "\
+Examples:
+  dirkeeper simulate observations.jsonl
+  dirkeeper simulate --semantics bookkeeper - < observations.jsonl
+      What would BookKeeper 4.17.3 itself have done?";
+
+pub(super) const CONFIG_CHECK: &str = "\
+Say whether the agent would start with this configuration, and all that is wrong with it.
+
+The same code as at the start and at a reload. All problems are reported together, each with its \
+place, its value and what would be right. Exit code 0: valid, 78: not.";
+
+pub(super) const CONFIG_CHECK_END: &str = "\
+Examples:
+  dirkeeper config check
+  dirkeeper config check --config ./dirkeeper.toml --bookie-conf /etc/bookkeeper/bk_server.conf";
+
+pub(super) const CONFIG_SHOW_END: &str = "\
+Examples:
+  dirkeeper config show --bookie-conf /etc/bookkeeper/bk_server.conf";
+
+pub(super) const CONFIG_IMPORT: &str = "\
+Print the configuration that means the same as a bookie's file.
+
+A key of the bookie's file that has no meaning here becomes a comment. Nothing is written but the \
+result.";
+
+pub(super) const CONFIG_IMPORT_END: &str = "\
+Examples:
+  dirkeeper config import /etc/bookkeeper/bk_server.conf > dirkeeper.toml";
+
+pub(super) const HOOK_TEST: &str = "\
+Run one hook with a made-up event and say how it ended.
+
+The hook runs as it would for a real event: same environment, same document on standard input, same \
+time-out, no shell. It is tried once, and its output is shown. Exit code 0: the event counts as \
+delivered, 1: it does not.";
+
+pub(super) const HOOK_TEST_END: &str = "\
+Examples:
+  dirkeeper hook test page --event diskFailed";
+
+pub(super) const COMPLETIONS_END: &str = "\
+Examples:
+  dirkeeper completions bash > /usr/share/bash-completion/completions/dirkeeper
+  dirkeeper completions zsh > /usr/share/zsh/site-functions/_dirkeeper
+  dirkeeper completions fish > ~/.config/fish/completions/dirkeeper.fish";
+
+pub(super) const MAN_END: &str = "\
+Examples:
+  dirkeeper man | man -l -
+  dirkeeper man > /usr/share/man/man1/dirkeeper.1";

@@ -1,0 +1,561 @@
+//! One directory: takes in observations, keeps the three axes, and says which of them changed.
+//! Knows nothing of other directories and tells nobody; `tracker` does that.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::access::{self, AccessAxis, Meaning};
+use super::dir::{Dir, DirId};
+use super::event::EventKind;
+use super::forecast::Forecast;
+use super::identity::{self, Pin, Verdict};
+use super::latency::LatencyAxis;
+use super::moment::Moment;
+use super::observation::{
+    Cookie, Durations, Failure, Identity, InFlight, Look, Medium, Mount, Observation, Operation,
+    Space,
+};
+use super::policy::HighPriorityRoom;
+use super::schedule::{self, LookPlan, Schedule};
+use super::snapshot::ForecastView;
+use super::space::{self, SpaceAxis};
+use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
+
+/// Status changes kept for the page and the API: a day of one an hour, and then some.
+const HISTORY: usize = 32;
+
+/// So many looks in a row may disagree with the mount table before they are believed: the table is
+/// read on a signal and may lag by some milliseconds, a look takes less.
+const STALE_LOOKS: u32 = 3;
+
+/// Everything known about one directory.
+#[derive(Debug, Clone)]
+pub struct Track {
+    pub(super) id: DirId,
+    pub(super) dir: Dir,
+    pub(super) space: SpaceAxis,
+    pub(super) access: AccessAxis,
+    pub(super) latency: LatencyAxis,
+    pub(super) forecast: Forecast,
+    pub(super) mount: Option<Mount>,
+    pub(super) pin: Option<Pin>,
+    pub(super) pin_changed: bool,
+    pub(super) last_space: Option<Space>,
+    pub(super) durations: Durations,
+    pub(super) last_looked: Option<Moment>,
+    pub(super) last_probe_success: Option<Moment>,
+    pub(super) cookie: Cookie,
+    pub(super) schedule: Schedule,
+    pub(super) told: Told,
+    pub(super) status: Option<Since<Status>>,
+    pub(super) axes_since: [Option<Moment>; 3],
+    pub(super) transitions: BTreeMap<Status, u64>,
+    pub(super) failures: BTreeMap<Cause, u64>,
+    pub(super) history: VecDeque<(super::moment::Timestamp, Status)>,
+    pub(super) told_at: Option<Moment>,
+    /// The forecast as of the newest slow tick.
+    pub(super) forecast_view: Option<ForecastView>,
+    pub(super) forecast_told: bool,
+    boot_id: String,
+    stale_looks: u32,
+}
+
+/// The values of the axes that were told last, and whether each was ever known.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    pub(super) space: SpaceStatus,
+    pub(super) space_known: Option<SpaceStatus>,
+    pub(super) access: AccessStatus,
+    pub(super) access_known: bool,
+    pub(super) latency: LatencyStatus,
+}
+
+/// An axis that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AxisChange {
+    /// Which axis.
+    pub axis: Axis,
+    /// The event, if the change is one.
+    pub kind: Option<EventKind>,
+    /// Value before.
+    pub from: &'static str,
+    /// Value now.
+    pub to: &'static str,
+    /// Why.
+    pub reason: Option<Reason>,
+}
+
+impl Track {
+    /// A directory of which nothing is known but, perhaps, its pin of an earlier run.
+    #[must_use]
+    pub fn new(id: DirId, dir: Dir, pin: Option<Pin>) -> Track {
+        Track {
+            id,
+            dir,
+            space: SpaceAxis::default(),
+            access: AccessAxis::default(),
+            latency: LatencyAxis::default(),
+            forecast: Forecast::default(),
+            mount: None,
+            pin,
+            pin_changed: false,
+            last_space: None,
+            durations: Durations::new(),
+            last_looked: None,
+            last_probe_success: None,
+            cookie: Cookie::NotRead,
+            schedule: Schedule::default(),
+            told: Told::default(),
+            status: None,
+            axes_since: [None; 3],
+            transitions: BTreeMap::new(),
+            failures: BTreeMap::new(),
+            history: VecDeque::new(),
+            told_at: None,
+            forecast_view: None,
+            forecast_told: false,
+            boot_id: String::new(),
+            stale_looks: 0,
+        }
+    }
+
+    /// Takes in one observation.
+    pub fn observe(&mut self, now: Moment, observation: Observation) {
+        match observation {
+            Observation::Looked(look) => self.looked(now, look),
+            Observation::InFlight(in_flight) => self.in_flight(in_flight),
+            Observation::Mounted(mount) => self.mounted(now, mount),
+            Observation::ProberLost(text) => self.access.lost(Reason {
+                cause: Cause::Prober,
+                operation: Operation::Prober,
+                errno: None,
+                message: text,
+            }),
+        }
+    }
+
+    /// The next look, if one is due; it counts as under way from now on.
+    pub fn begin_look(&mut self, now: Moment) -> Option<LookPlan> {
+        let full = self.schedule.begin(now.elapsed)?;
+        let device = self.pin.as_ref().and_then(|pin| pin.identity.device);
+        // Nothing is written before it is known that this is the right disk.
+        let identified = self.pin.is_some() && self.boot_known() && !self.is_elsewhere();
+        Some(LookPlan {
+            full,
+            probe: full && identified && !self.awaits_cookie(),
+            device: device.filter(|_| identified),
+        })
+    }
+
+    /// An operator takes what is there as the right disk: the pin is made anew by the next look.
+    pub fn accept(&mut self, now: Moment) {
+        self.pin = None;
+        self.forecast.reset();
+        self.access.accept();
+        self.schedule.hurry(now.elapsed, true);
+    }
+
+    /// Room for recovery writes; none while the space is unknown.
+    #[must_use]
+    pub fn high_priority_room(&self) -> Option<HighPriorityRoom> {
+        let space = self.last_space.as_ref()?;
+        let reserve = self.dir.thresholds.high_priority_reserve;
+        Some(HighPriorityRoom::of(space.available, reserve))
+    }
+
+    /// The storage under the directory, as far as known.
+    #[must_use]
+    pub fn medium(&self) -> Medium {
+        self.mount
+            .as_ref()
+            .map_or(Medium::Unknown, |mount| mount.medium)
+    }
+
+    /// How long an operation on it may take.
+    #[must_use]
+    pub fn deadline(&self) -> Duration {
+        self.dir
+            .probe
+            .deadline
+            .unwrap_or_else(|| self.medium().deadline())
+    }
+
+    /// `initbookie` has not run here yet, so nothing may be written (design 1.7).
+    #[must_use]
+    pub fn awaits_cookie(&self) -> bool {
+        self.dir.await_cookie && !matches!(self.cookie, Cookie::Present { .. })
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        matches!(
+            self.access.status(),
+            AccessStatus::Vanished | AccessStatus::Replaced
+        )
+    }
+
+    /// The pin was compared with a look of this boot.
+    fn boot_known(&self) -> bool {
+        self.pin
+            .as_ref()
+            .is_some_and(|pin| !self.boot_id.is_empty() && pin.identity.boot_id == self.boot_id)
+    }
+
+    fn in_flight(&mut self, in_flight: InFlight) {
+        let deadline = self.deadline();
+        let dir = self.dir.path.display().to_string();
+        self.access.in_flight(in_flight, deadline, &dir);
+    }
+
+    fn mounted(&mut self, now: Moment, mount: Mount) {
+        self.schedule.hurry(now.elapsed, true);
+        let elsewhere = self
+            .pin
+            .as_ref()
+            .and_then(|pin| identity::compare_mount(pin, &self.boot_id, &mount));
+        self.mount = Some(mount);
+        match elsewhere {
+            Some((status, reason)) => self.access.set(status, reason),
+            None => {
+                self.judge_mount();
+            }
+        }
+    }
+
+    /// What the mount's own options say about writing.
+    fn judge_mount(&mut self) -> bool {
+        let Some(mount) = &self.mount else {
+            return true;
+        };
+        let point = mount.point.display();
+        let (cause, message) = if let Some(option) = &mount.emergency {
+            let text = format!("the kernel gave up the file system at {point}: {option}");
+            (Cause::KernelError, text)
+        } else if mount.read_only {
+            let text = format!("{} at {point} is mounted read-only", mount.source);
+            (Cause::ReadOnlyMount, text)
+        } else {
+            return true;
+        };
+        let operation = Operation::Mountinfo;
+        self.access.set(
+            AccessStatus::ReadOnly,
+            Reason {
+                cause,
+                operation,
+                errno: None,
+                message,
+            },
+        );
+        false
+    }
+
+    fn looked(&mut self, now: Moment, look: Look) {
+        self.last_looked = Some(now);
+        let was_elsewhere = self.is_elsewhere();
+        let had_pin = self.pin.is_some() && self.boot_known();
+        let identified = match &look.identity {
+            Some(seen) => self.identify(seen, look.failure.is_none()),
+            None => None,
+        };
+        match (identified, &look.failure) {
+            (Some(true), _) => self.take_in(now, &look),
+            (None, Some(failure)) => self.failed(failure),
+            (Some(false), _) | (None, None) => self.access.answered(),
+        }
+        let (full, space) = (self.full_wait(), self.space_wait());
+        self.schedule.ended(now.elapsed, full, space);
+        let back = was_elsewhere && identified == Some(true) && !look.probed;
+        let newly_pinned = identified == Some(true) && !had_pin;
+        if newly_pinned || identified.is_none() && look.failure.is_none() {
+            self.schedule.hurry(now.elapsed, newly_pinned);
+        } else if back || self.wants_another_probe(&look) {
+            self.schedule.hurry(now.elapsed, false);
+        }
+    }
+
+    /// A refused write keeps a directory full; ask again as soon as the numbers look better. An
+    /// error is asked about again whatever the kind of look that found it.
+    fn wants_another_probe(&self, look: &Look) -> bool {
+        let freed = self.space.is_refused()
+            && !look.probed
+            && look.space.is_some_and(|space| {
+                space::usage_ratio(&space)
+                    .is_some_and(|usage| usage < self.dir.thresholds.low_watermark)
+            });
+        freed || (self.access.suspicion().is_some() && !look.probed)
+    }
+
+    /// Compares with the pin: `Some(true)` the same, `Some(false)` another one, `None` cannot be
+    /// said yet.
+    fn identify(&mut self, seen: &Identity, may_pin: bool) -> Option<bool> {
+        let mount = self.mount.as_ref()?;
+        let stale = seen.mount_id.is_some_and(|id| id != mount.id);
+        if stale && self.stale_looks < STALE_LOOKS {
+            self.stale_looks += 1;
+            return None;
+        }
+        self.stale_looks = 0;
+        self.boot_id.clone_from(&seen.boot_id);
+        if seen.cookie != Cookie::NotRead {
+            self.cookie = seen.cookie.clone();
+        }
+        if self.dir.require_mount
+            && let Some(reason) = identity::not_mounted(&seen.canonical, mount)
+        {
+            self.access.set(AccessStatus::Vanished, reason);
+            return Some(false);
+        }
+        let Some(pin) = &self.pin else {
+            if may_pin {
+                self.pin = Some(identity::pin(seen, mount));
+                self.pin_changed = true;
+            }
+            return Some(true);
+        };
+        match identity::compare(pin, seen, mount) {
+            Verdict::Same(learnt) => {
+                if let Some(learnt) = learnt {
+                    self.pin = Some(*learnt);
+                    self.pin_changed = true;
+                }
+                self.access.identified();
+                Some(true)
+            }
+            Verdict::Differs(status, reason) => {
+                self.access.set(status, reason);
+                Some(false)
+            }
+        }
+    }
+
+    /// A look at the right disk.
+    fn take_in(&mut self, now: Moment, look: &Look) {
+        if look.probed && look.failure.is_none() {
+            self.space.accepted_write();
+        }
+        if let Some(space) = &look.space {
+            self.last_space = Some(*space);
+            self.forecast
+                .observe(now.elapsed, space.size, space.available);
+        }
+        match &look.failure {
+            Some(failure) => self.failed(failure),
+            None => self.succeeded(now, look),
+        }
+        if let Some(space) = &look.space {
+            self.space.observe(now.elapsed, space, &self.dir.thresholds);
+        }
+    }
+
+    fn succeeded(&mut self, now: Moment, look: &Look) {
+        let full = look
+            .identity
+            .as_ref()
+            .is_some_and(|seen| seen.cookie != Cookie::NotRead);
+        let complete = look.probed || (full && self.awaits_cookie());
+        if !complete || !self.judge_mount() {
+            self.access.answered();
+            return;
+        }
+        self.access
+            .good_round(now.elapsed, self.dir.thresholds.dwell);
+        if look.probed {
+            self.last_probe_success = Some(now);
+            self.durations.clone_from(&look.durations);
+            let (slow, medium) = (self.dir.probe.slow, self.medium());
+            let dwell = self.dir.thresholds.dwell;
+            self.latency
+                .observe(now.elapsed, &look.durations, slow, medium, dwell);
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        let meaning = access::meaning(failure);
+        let reason = self.explain(meaning, failure);
+        *self.failures.entry(reason.cause).or_default() += 1;
+        if let Meaning::Full(_) = meaning {
+            self.access.answered();
+            self.space.refuse(reason);
+        } else {
+            self.access.failed_look(meaning, reason);
+        }
+    }
+
+    fn explain(&self, meaning: Meaning, failure: &Failure) -> Reason {
+        let cause = match meaning {
+            Meaning::Full(Cause::Bytes) => {
+                let out_of_inodes = |space: Space| {
+                    space.inodes > 0 && space.inodes_free == 0 && space.available > 0
+                };
+                match self.last_space {
+                    Some(space) if out_of_inodes(space) => Cause::Inodes,
+                    _ => Cause::Bytes,
+                }
+            }
+            Meaning::ReadOnly(_) if self.mount.as_ref().is_some_and(|mount| mount.read_only) => {
+                Cause::ReadOnlyMount
+            }
+            Meaning::Full(cause)
+            | Meaning::ReadOnly(cause)
+            | Meaning::FailedAtOnce(cause)
+            | Meaning::FailedIfRepeated(cause) => cause,
+            Meaning::Vanished => Cause::Missing,
+            Meaning::Replaced => Cause::WrongDevice,
+            Meaning::NotTheDisk => Cause::Prober,
+        };
+        Reason {
+            cause,
+            operation: failure.operation,
+            errno: failure.errno,
+            message: format!("{}: {}", failure.operation.name(), failure.detail),
+        }
+    }
+
+    fn full_wait(&self) -> Duration {
+        let interval = self.dir.probe.interval;
+        if self.access.suspicion().is_some() {
+            return schedule::PROBE_AGAIN.min(interval);
+        }
+        if self.access.is_on_probation() {
+            let third = self.dir.thresholds.dwell / 3;
+            return third.max(schedule::PROBE_AGAIN).min(interval);
+        }
+        schedule::spread(self.id, self.schedule.rounds(), interval)
+    }
+
+    fn space_wait(&self) -> Duration {
+        let longest = schedule::longest_space_wait(&self.dir.probe, self.medium());
+        let Some(space) = &self.last_space else {
+            return longest;
+        };
+        let limits = &self.dir.thresholds;
+        let marks = [
+            space::full_below(space, limits),
+            space::warn_below(space, limits),
+        ];
+        self.forecast.next_look(&marks, longest)
+    }
+
+    /// The one-word status.
+    #[must_use]
+    pub fn status_now(&self) -> Status {
+        Status::of(
+            self.space.status(),
+            self.access.status(),
+            self.latency.status(),
+        )
+    }
+
+    /// The axes that changed since the last call, each with its event. Empty, and without cost, when
+    /// nothing did.
+    pub fn take_changes(&mut self, now: Moment) -> Vec<AxisChange> {
+        let mut changes = Vec::new();
+        let space = self.space.status();
+        if space != self.told.space {
+            let kind = space_event(self.told.space, self.told.space_known, space);
+            changes.push(AxisChange {
+                axis: Axis::Space,
+                kind,
+                from: self.told.space.name(),
+                to: space.name(),
+                reason: self.space.reason().cloned(),
+            });
+            self.told.space = space;
+            self.axes_since[0] = Some(now);
+        }
+        if space != SpaceStatus::Unknown {
+            self.told.space_known = Some(space);
+        }
+        let access = self.access.status();
+        if access != self.told.access {
+            let kind = access_event(self.told.access_known, access);
+            changes.push(AxisChange {
+                axis: Axis::Access,
+                kind,
+                from: self.told.access.name(),
+                to: access.name(),
+                reason: self.access.reason().cloned(),
+            });
+            self.told.access = access;
+            self.axes_since[1] = Some(now);
+        }
+        self.told.access_known |= access != AccessStatus::Unknown;
+        let latency = self.latency.status();
+        if latency != self.told.latency {
+            changes.push(AxisChange {
+                axis: Axis::Latency,
+                kind: latency_event(self.told.latency, latency),
+                from: self.told.latency.name(),
+                to: latency.name(),
+                reason: self.latency.reason().cloned(),
+            });
+            self.told.latency = latency;
+            self.axes_since[2] = Some(now);
+        }
+        if !changes.is_empty() || self.status.is_none() {
+            self.update_status(now);
+        }
+        changes
+    }
+
+    fn update_status(&mut self, now: Moment) {
+        let status = self.status_now();
+        if self.status.is_some_and(|known| known.value == status) {
+            return;
+        }
+        if self.status.is_some() {
+            *self.transitions.entry(status).or_default() += 1;
+        }
+        self.status = Some(Since {
+            value: status,
+            since: now,
+        });
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        self.history.push_back((now.wall, status));
+    }
+}
+
+/// Design 1.4's table, space line.
+fn space_event(
+    told: SpaceStatus,
+    known: Option<SpaceStatus>,
+    now: SpaceStatus,
+) -> Option<EventKind> {
+    use SpaceStatus::{AlmostFull, Full, Ok, Unknown};
+    // After a time without knowledge, what was known before decides which edge it is.
+    let before = if told == Unknown { known } else { Some(told) };
+    match (before, now) {
+        (_, Unknown) => Some(EventKind::DiskUnknown),
+        (_, Full) => Some(EventKind::DiskFull),
+        (Some(Full), Ok) => Some(EventKind::DiskWritable),
+        (Some(Full), AlmostFull) => Some(EventKind::DiskJustWritable),
+        (Some(AlmostFull), Ok) => Some(EventKind::DiskBelowWarn),
+        (_, AlmostFull) => Some(EventKind::DiskAlmostFull),
+        (Some(Ok), Ok) => Some(EventKind::DiskRecovered),
+        (Some(Unknown) | None, Ok) => None,
+    }
+}
+
+/// Design 1.4's table, access line.
+fn access_event(known: bool, now: AccessStatus) -> Option<EventKind> {
+    match now {
+        AccessStatus::Ok => known.then_some(EventKind::DiskRecovered),
+        AccessStatus::Unknown => known.then_some(EventKind::DiskUnknown),
+        AccessStatus::ReadOnly => Some(EventKind::DiskReadOnly),
+        AccessStatus::Hung => Some(EventKind::DiskHung),
+        AccessStatus::Failed => Some(EventKind::DiskFailed),
+        AccessStatus::Vanished => Some(EventKind::DiskVanished),
+        AccessStatus::Replaced => Some(EventKind::DiskReplaced),
+    }
+}
+
+/// Design 1.4's table, latency line.
+fn latency_event(told: LatencyStatus, now: LatencyStatus) -> Option<EventKind> {
+    match (told, now) {
+        (_, LatencyStatus::Slow) => Some(EventKind::DiskSlow),
+        (LatencyStatus::Slow, _) => Some(EventKind::DiskRecovered),
+        _ => None,
+    }
+}

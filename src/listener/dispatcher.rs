@@ -1,0 +1,399 @@
+//! Hands events to listeners. The log and callbacks get an event at once; hooks get it when it is
+//! safe in the state store, or when the store did not make it safe in its 500 ms. It decides nothing
+//! about events and waits for no listener.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
+
+use super::callback::CallbackWorker;
+use super::hook::{HookWorker, Limits, Notice, Surroundings};
+use super::outbox::{Append, Outbox};
+use super::{Listener, lock, log};
+use crate::clock::Clock;
+use crate::document::{Host, event_json};
+use crate::health::event::Event;
+use crate::health::snapshot::ListenerView;
+use crate::state::{Appended, Store, StoredEvent};
+
+/// Events between the monitor loop and the store: 8 for each of 512 directories in one turn, far
+/// more than one turn can make. Beyond it hooks lose events, which is counted.
+const QUEUE: usize = 4096;
+
+/// How long [`Dispatcher::stop`] waits: 500 ms for the store to take the last events, as much for
+/// hooks that are about to end. The agent has 2 s to stop.
+const STOP: Duration = Duration::from_secs(1);
+
+/// Starts listeners and hands events to them. Cheap to clone; clones share it. When the last clone
+/// is dropped, no new delivery begins.
+#[derive(Clone)]
+pub struct Dispatcher {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    registry: Arc<Registry>,
+    /// None after the stop.
+    queue: Mutex<Option<mpsc::Sender<Arc<Event>>>>,
+    settled: watch::Receiver<()>,
+}
+
+/// The running listeners and what they need.
+struct Registry {
+    workers: Mutex<Vec<Worker>>,
+    host: Host,
+    around: Surroundings,
+    routed: watch::Sender<bool>,
+}
+
+enum Worker {
+    Callback(CallbackWorker),
+    Hook(HookWorker),
+}
+
+impl Dispatcher {
+    /// Starts the listeners. `pending` is what the store had for them when it was opened: it is
+    /// delivered before anything new; what it has for listeners that are not configured any more is
+    /// ended. Needs a tokio runtime with timers; blocks nowhere.
+    #[must_use]
+    pub fn start(
+        listeners: Vec<Listener>,
+        store: Option<Store>,
+        pending: BTreeMap<String, Vec<StoredEvent>>,
+        host: Host,
+        clock: Clock,
+    ) -> Dispatcher {
+        let outbox = Arc::new(store);
+        Dispatcher::with(listeners, outbox, pending, host, clock, Limits::default())
+    }
+
+    pub(super) fn with(
+        listeners: Vec<Listener>,
+        outbox: Arc<dyn Outbox>,
+        pending: BTreeMap<String, Vec<StoredEvent>>,
+        host: Host,
+        clock: Clock,
+        limits: Limits,
+    ) -> Dispatcher {
+        let (touch, settled) = watch::channel(());
+        let registry = Arc::new(Registry {
+            workers: Mutex::default(),
+            host,
+            around: Surroundings {
+                outbox,
+                clock,
+                limits,
+                settled: touch,
+            },
+            routed: watch::Sender::new(false),
+        });
+        let workers = listeners.into_iter().map(|it| registry.start(it)).collect();
+        *lock(&registry.workers) = workers;
+        registry.resume(pending);
+        let (queue, events) = mpsc::channel(QUEUE);
+        tokio::spawn(route(events, Arc::clone(&registry)));
+        Dispatcher {
+            inner: Arc::new(Inner {
+                registry,
+                queue: Mutex::new(Some(queue)),
+                settled,
+            }),
+        }
+    }
+
+    /// Hands an event on. Call it in the order of event numbers. Never blocks.
+    pub fn dispatch(&self, event: Arc<Event>) {
+        let Inner {
+            registry, queue, ..
+        } = &*self.inner;
+        for worker in lock(&registry.workers).iter() {
+            if let Worker::Callback(callback) = worker {
+                callback.push(&event);
+            }
+        }
+        let queue = lock(queue);
+        if let Some(Err(error)) = queue.as_ref().map(|queue| queue.try_send(event)) {
+            registry.lose(&error.into_inner());
+        }
+    }
+
+    /// How each listener is doing, in configured order. Never blocks.
+    #[must_use]
+    pub fn views(&self) -> Vec<ListenerView> {
+        let workers = lock(&self.inner.registry.workers);
+        let views = workers.iter().map(|worker| match worker {
+            Worker::Callback(callback) => callback.view(),
+            Worker::Hook(hook) => hook.view(),
+        });
+        views.collect()
+    }
+
+    /// What is wrong with listeners now, in words: of a hook, its newest run if that was not well.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        let workers = lock(&self.inner.registry.workers);
+        let problems = workers.iter().filter_map(|worker| match worker {
+            Worker::Callback(callback) => callback.problem(),
+            Worker::Hook(hook) => hook.problem(),
+        });
+        problems.collect()
+    }
+
+    /// Takes over the listeners of a reloaded configuration. Hooks that stay (by name) keep their
+    /// waiting events and counts; those of removed ones are ended. Callbacks are not configuration:
+    /// they stay, and one in the list is added or takes the place of that of the same name. Returns
+    /// how many waiting events were ended.
+    pub fn replace(&self, listeners: Vec<Listener>) -> u64 {
+        self.inner.registry.replace(listeners)
+    }
+
+    /// Takes no more events, waits until those taken are in the store and until the log, callbacks
+    /// and running hooks have ended, but at most 1 s. No hook is begun after that. One that still
+    /// runs goes on by itself; its event, like all that are not acknowledged, is in the store and is
+    /// delivered after a restart.
+    pub async fn stop(&self) {
+        let registry = &self.inner.registry;
+        drop(lock(&self.inner.queue).take());
+        let mut routed = registry.routed.subscribe();
+        let mut settled = self.inner.settled.clone();
+        let quiet = async {
+            let _ = routed.wait_for(|routed| *routed).await;
+            let begun = |worker: &Worker| match worker {
+                Worker::Hook(hook) => hook.has_begun(),
+                Worker::Callback(_) => true,
+            };
+            let _ = settled.wait_for(|()| registry.all(begun)).await;
+            registry.stop_hooks();
+            let idle = |worker: &Worker| match worker {
+                Worker::Hook(hook) => hook.is_idle(),
+                Worker::Callback(callback) => callback.is_idle(),
+            };
+            let _ = settled.wait_for(|()| registry.all(idle)).await;
+        };
+        let _ = timeout(STOP, quiet).await;
+        registry.stop_hooks();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.registry.stop_hooks();
+    }
+}
+
+impl Registry {
+    fn start(&self, listener: Listener) -> Worker {
+        let settled = self.around.settled.clone();
+        match listener {
+            Listener::Log => {
+                let call = Box::new(log::write);
+                let name = "log".to_owned();
+                Worker::Callback(CallbackWorker::start(
+                    name,
+                    "log",
+                    Vec::new(),
+                    call,
+                    settled,
+                ))
+            }
+            Listener::Callback { name, events, call } => Worker::Callback(CallbackWorker::start(
+                name, "callback", events, call, settled,
+            )),
+            Listener::Hook(options) => {
+                Worker::Hook(HookWorker::start(options, self.around.clone()))
+            }
+        }
+    }
+
+    /// Gives the hooks what an earlier run of the agent left.
+    fn resume(&self, pending: BTreeMap<String, Vec<StoredEvent>>) {
+        let workers = lock(&self.workers);
+        for (name, events) in pending {
+            let Some(hook) = find_hook(&workers, &name) else {
+                let count = events.len();
+                tracing::warn!("{count} events waited for hook {name}, which is not configured");
+                for event in &events {
+                    self.around.outbox.acknowledge(&name, event.seq);
+                }
+                continue;
+            };
+            for event in &events {
+                match Notice::restore(event) {
+                    Ok(notice) => hook.push(event.seq, notice),
+                    Err(error) => {
+                        let seq = event.seq;
+                        hook.lose(format!("stored event {seq} cannot be read: {error}"));
+                        self.around.outbox.acknowledge(&name, seq);
+                    }
+                }
+            }
+        }
+    }
+
+    fn replace(&self, listeners: Vec<Listener>) -> u64 {
+        let mut workers = lock(&self.workers);
+        let mut old = std::mem::take(&mut *workers);
+        for listener in listeners {
+            let same = old.iter().position(|worker| match (worker, &listener) {
+                (Worker::Hook(hook), Listener::Hook(options)) => hook.name() == options.name,
+                (Worker::Callback(log), Listener::Log) => log.kind() == "log",
+                _ => false,
+            });
+            let Some(same) = same else {
+                workers.push(self.start(listener));
+                continue;
+            };
+            let worker = old.remove(same);
+            if let (Worker::Hook(hook), Listener::Hook(options)) = (&worker, listener) {
+                hook.configure(options);
+            }
+            workers.push(worker);
+        }
+        let mut ended = 0;
+        for worker in old {
+            match worker {
+                Worker::Hook(hook) => {
+                    let count = hook.remove();
+                    let name = hook.name();
+                    tracing::info!("hook {name} was removed; {count} waiting events were ended");
+                    ended += count;
+                }
+                Worker::Callback(callback) if callback.kind() == "log" => ended += callback.end(),
+                Worker::Callback(callback) => {
+                    let replaced = workers.iter().any(|worker| match worker {
+                        Worker::Callback(other) => other.name() == callback.name(),
+                        Worker::Hook(_) => false,
+                    });
+                    if replaced {
+                        ended += callback.end();
+                    } else {
+                        workers.push(Worker::Callback(callback));
+                    }
+                }
+            }
+        }
+        ended
+    }
+
+    /// Begins to make an event safe for the hooks that want it now.
+    fn begin(&self, event: Arc<Event>) -> Routed {
+        let workers = lock(&self.workers);
+        let hooks = workers.iter().filter_map(|worker| match worker {
+            Worker::Hook(hook) if hook.wants(event.kind) => Some(hook.name().to_owned()),
+            _ => None,
+        });
+        let names: Vec<String> = hooks.collect();
+        let stored = StoredEvent {
+            seq: event.seq,
+            json: Arc::from(event_json(&event, &self.host)),
+        };
+        let append = self.around.outbox.append(stored, names.clone());
+        Routed {
+            event,
+            names,
+            append: Some(append),
+        }
+    }
+
+    /// Hands an event to the hooks it was stored for. One that was removed meanwhile has ended it.
+    fn deliver(&self, routed: &Routed) {
+        let workers = lock(&self.workers);
+        let seq = routed.event.seq;
+        for name in &routed.names {
+            match find_hook(&workers, name) {
+                Some(hook) => hook.push(seq, Notice::new(&routed.event, &self.host)),
+                None => self.around.outbox.acknowledge(name, seq),
+            }
+        }
+    }
+
+    /// Counts an event for which there was no room.
+    fn lose(&self, event: &Event) {
+        let (seq, kind) = (event.seq, event.kind.name());
+        for worker in lock(&self.workers).iter() {
+            if let Worker::Hook(hook) = worker
+                && hook.wants(event.kind)
+            {
+                hook.lose(format!(
+                    "hook {} lost event {seq} {kind}: {QUEUE} wait",
+                    hook.name()
+                ));
+            }
+        }
+    }
+
+    fn all(&self, holds: impl Fn(&Worker) -> bool) -> bool {
+        lock(&self.workers).iter().all(holds)
+    }
+
+    fn stop_hooks(&self) {
+        for worker in lock(&self.workers).iter() {
+            if let Worker::Hook(hook) = worker {
+                hook.stop();
+            }
+        }
+    }
+}
+
+fn find_hook<'a>(workers: &'a [Worker], name: &str) -> Option<&'a HookWorker> {
+    workers.iter().find_map(|worker| match worker {
+        Worker::Hook(hook) if hook.name() == name => Some(hook),
+        _ => None,
+    })
+}
+
+/// An event on its way through the store.
+struct Routed {
+    event: Arc<Event>,
+    names: Vec<String>,
+    /// None when it has resolved.
+    append: Option<Append>,
+}
+
+impl Routed {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(append) = &mut self.append else {
+            return Poll::Ready(());
+        };
+        match Pin::new(append).poll(context) {
+            Poll::Pending => Poll::Pending,
+            // Not durable: the store says so itself, and delivery goes on.
+            Poll::Ready(Appended::Durable | Appended::NotDurable) => {
+                self.append = None;
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+/// Stores events and hands them on in their order. Each is sent to the store as soon as it comes, so
+/// that a store which hangs delays each event by its 500 ms and not by those of the events before.
+async fn route(mut events: mpsc::Receiver<Arc<Event>>, registry: Arc<Registry>) {
+    let mut routed: VecDeque<Routed> = VecDeque::new();
+    let mut open = true;
+    while open || !routed.is_empty() {
+        tokio::select! {
+            biased;
+            event = events.recv(), if open && routed.len() < QUEUE => match event {
+                Some(event) => {
+                    let mut next = registry.begin(event);
+                    poll_fn(|context| Poll::Ready(next.poll(context))).await.is_ready();
+                    routed.push_back(next);
+                }
+                None => open = false,
+            },
+            () = poll_fn(|context| routed.front_mut().map_or(Poll::Pending, |it| it.poll(context))) => {
+                if let Some(first) = routed.pop_front() {
+                    registry.deliver(&first);
+                }
+            }
+        }
+    }
+    registry.routed.send_replace(true);
+}

@@ -1,0 +1,218 @@
+//! What a hook is told: the event as JSON for its standard input and as environment variables.
+//! Event data goes nowhere else; no shell ever sees it.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use crate::document::{self, EventDocument, Host};
+use crate::health::event::Event;
+use crate::state::StoredEvent;
+
+/// Longest value of a variable: the kernel starts no program with one over 128 KiB, and a
+/// message of this length says no more.
+const MAX_VALUE: usize = 32 << 10;
+
+/// Beginning of the names of our variables.
+pub(super) const PREFIX: &str = "DIRKEEPER_";
+
+/// Variables by which a service manager addresses the agent alone: a hook that inherited them could
+/// answer in its name.
+pub(super) const PRIVATE: [&str; 7] = [
+    "NOTIFY_SOCKET",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+    "LISTEN_PID",
+    "LISTEN_FDS",
+    "LISTEN_FDNAMES",
+    "JOURNAL_STREAM",
+];
+
+/// An event on its way to a hook.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::listener) struct Notice {
+    document: EventDocument,
+    dir: Option<PathBuf>,
+}
+
+impl Notice {
+    /// Of an event that just happened.
+    pub(in crate::listener) fn new(event: &Event, host: &Host) -> Notice {
+        Notice {
+            document: EventDocument::new(event, host),
+            dir: event.dir.clone(),
+        }
+    }
+
+    /// Of an event that an earlier run of the agent stored.
+    pub(in crate::listener) fn restore(stored: &StoredEvent) -> serde_json::Result<Notice> {
+        let document: EventDocument = serde_json::from_str(&stored.json)?;
+        let dir = document.dir.as_deref().map(path_of_text);
+        Ok(Notice { document, dir })
+    }
+
+    /// Its directory.
+    pub(in crate::listener) fn dir(&self) -> Option<&PathBuf> {
+        self.dir.as_ref()
+    }
+
+    /// Says that so many events before it were left out.
+    pub(super) fn coalesce(&mut self, count: u32) {
+        self.document.coalesced = self.document.coalesced.saturating_add(count);
+    }
+
+    /// For log lines: `event 42 diskFull of "/mnt/l1"`.
+    pub(super) fn title(&self) -> String {
+        let EventDocument { seq, event, .. } = &self.document;
+        match &self.document.dir {
+            Some(dir) => format!("event {seq} {event} of {dir:?}"),
+            None => format!("event {seq} {event}"),
+        }
+    }
+
+    /// The JSON for standard input: one line with its line feed.
+    pub(super) fn input(&self) -> Vec<u8> {
+        let mut line = document::json(&self.document);
+        line.push('\n');
+        line.into_bytes()
+    }
+
+    /// The variables. Each is always there; what there is nothing to say about is empty, so that a
+    /// script under `set -u` needs no special case.
+    pub(super) fn variables(&self) -> Vec<(String, OsString)> {
+        let EventDocument { node, .. } = &self.document;
+        let cause = self.document.cause.as_ref();
+        let space = self.document.space.as_ref();
+        let text = |value: Option<&str>| OsString::from(value.unwrap_or_default());
+        let all = [
+            ("EVENT", text(Some(&self.document.event))),
+            ("SEQ", self.document.seq.to_string().into()),
+            ("TIME", text(Some(&self.document.time))),
+            ("SEVERITY", text(Some(&self.document.severity))),
+            ("HOST", text(Some(&self.document.host))),
+            ("BOOKIE_ID", text(self.document.bookie_id.as_deref())),
+            ("DIR", self.dir.clone().unwrap_or_default().into()),
+            ("ROLE", text(self.document.role.as_deref())),
+            ("FROM", text(self.document.from.as_deref())),
+            ("TO", text(self.document.to.as_deref())),
+            ("CAUSE", text(cause.map(|cause| cause.kind.as_str()))),
+            ("MESSAGE", text(cause.map(|cause| cause.message.as_str()))),
+            ("USAGE_RATIO", number(space.map(|space| space.usage_ratio))),
+            (
+                "AVAILABLE_BYTES",
+                number(space.map(|space| space.available_bytes)),
+            ),
+            ("WANTED_MODE", text(node.wanted_mode.as_deref())),
+            (
+                "HIGH_PRIORITY_WRITES",
+                node.high_priority_writes.to_string().into(),
+            ),
+        ];
+        let named = all.into_iter();
+        named
+            .map(|(name, value)| (format!("{PREFIX}{name}"), allowed(&value)))
+            .collect()
+    }
+}
+
+fn number(value: Option<impl ToString>) -> OsString {
+    value
+        .map(|value| value.to_string())
+        .unwrap_or_default()
+        .into()
+}
+
+/// A value that a program can be started with: not too long, and without the NUL that would end it.
+fn allowed(value: &OsStr) -> OsString {
+    let bytes = value.as_bytes();
+    let bytes = bytes.iter().copied().filter(|&byte| byte != 0);
+    OsString::from_vec(bytes.take(MAX_VALUE).collect())
+}
+
+/// The path that `document::path_text` wrote. A name that has `\xNN` in its text with NN from 80 to
+/// ff cannot be told from one with that byte; no such name is known to exist.
+fn path_of_text(text: &str) -> PathBuf {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, tail)) = rest.split_first() {
+        match escaped_byte(rest) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &rest[4..];
+            }
+            None => {
+                bytes.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+fn escaped_byte(text: &[u8]) -> Option<u8> {
+    let digits = text.strip_prefix(b"\\x")?.get(..2)?;
+    let byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    (byte >= 0x80).then_some(byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::document::sample;
+    use crate::listener::testing::{all_full, full};
+
+    fn text(notice: &Notice) -> String {
+        let lines = notice.variables();
+        let lines = lines
+            .iter()
+            .map(|(name, value)| format!("{name}={}\n", value.to_str().unwrap()));
+        lines.collect()
+    }
+
+    #[test]
+    fn the_variables_are_those_of_the_contract() {
+        let notice = Notice::new(&full(42, "/mnt/l1"), &sample::about().host);
+        insta::assert_snapshot!(text(&notice), @"");
+    }
+
+    #[test]
+    fn what_a_node_event_has_not_is_empty() {
+        let notice = Notice::new(&all_full(43), &Host::default());
+        insta::assert_snapshot!(text(&notice), @"");
+    }
+
+    #[test]
+    fn a_stored_event_says_the_same_as_the_event_itself() {
+        for dir in [
+            &b"/mnt/l 1\n\"'$`"[..],
+            b"/mnt/\xff\xc3x\\x4",
+            "/ü\\x41".as_bytes(),
+        ] {
+            let event = full(7, OsStr::from_bytes(dir));
+            let host = sample::about().host;
+            let stored = StoredEvent {
+                seq: 7,
+                json: Arc::from(document::event_json(&event, &host)),
+            };
+            assert_eq!(
+                Notice::restore(&stored).unwrap(),
+                Notice::new(&event, &host)
+            );
+        }
+    }
+
+    #[test]
+    fn values_are_cut_before_the_kernel_refuses_them() {
+        let mut event = full(7, "/mnt/l1");
+        event.reason.as_mut().unwrap().message = "a\0b".repeat(1 << 20);
+        let variables = Notice::new(&event, &Host::default()).variables();
+        let (_, message) = variables
+            .iter()
+            .find(|(name, _)| name == "DIRKEEPER_MESSAGE")
+            .unwrap();
+        assert_eq!(message.len(), MAX_VALUE);
+        assert!(message.to_str().unwrap().starts_with("abab"));
+    }
+}

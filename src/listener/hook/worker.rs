@@ -1,0 +1,415 @@
+//! When a hook is run and how often. One thread per hook starts the runs, each in a thread of its
+//! own: one at a time for a directory, some in parallel, again after a wait if it asks for that. An
+//! event is acknowledged when the hook took it or refused it for good, never before.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::process::{self, Patience, Threads};
+use super::{End, HookOptions, MAX_PARALLEL, Notice, Outcome, Verdict};
+use crate::backoff::Backoff;
+use crate::clock::Clock;
+use crate::health::event::EventKind;
+use crate::health::moment::Elapsed;
+use crate::health::snapshot::{Histogram, ListenerView};
+use crate::listener::backlog::{Backlog, Entry, LaneKey};
+use crate::listener::outbox::Outbox;
+use crate::listener::{lock, wants};
+
+/// Events of one directory that wait behind the one that is running: the first and the newest. What
+/// was between is history by the time the hook gets to it. Part of the contract.
+const LANE_LIMIT: usize = 2;
+
+/// Events that wait for one hook in all: both of each of 1000 directories, twice what a node is
+/// built for, about 4 MiB.
+const LIMIT: usize = 2000;
+
+/// Characters of a hook's output that are shown in a problem: a line or two.
+const MAX_SHOWN: usize = 200;
+
+/// Limits that tests shorten.
+#[derive(Debug, Clone)]
+pub(in crate::listener) struct Limits {
+    /// For each run.
+    pub(super) patience: Patience,
+    /// Wait before the second try: what asked for it is rarely over sooner.
+    pub(super) retry_first: Duration,
+    /// Longest wait between two tries: an event is not later than that once the trouble is over.
+    pub(super) retry_limit: Duration,
+    /// No try begins later than this after the first one. A paging service that is away is back
+    /// within an hour, or somebody knows; the directory's newer events wait behind.
+    pub(super) retry_age: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            patience: Patience::default(),
+            retry_first: Duration::from_secs(1),
+            retry_limit: Duration::from_secs(60),
+            retry_age: Duration::from_secs(3600),
+        }
+    }
+}
+
+/// What all hooks of a dispatcher share.
+#[derive(Clone)]
+pub(in crate::listener) struct Surroundings {
+    pub(in crate::listener) outbox: Arc<dyn Outbox>,
+    pub(in crate::listener) clock: Clock,
+    pub(in crate::listener) limits: Limits,
+    /// Touched whenever a run begins or ends.
+    pub(in crate::listener) settled: watch::Sender<()>,
+}
+
+/// A hook at work. Dropping it begins nothing new.
+pub(in crate::listener) struct HookWorker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    name: String,
+    around: Surroundings,
+    threads: Threads,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+struct State {
+    options: Arc<HookOptions>,
+    backlog: Backlog<Notice>,
+    /// Deliveries begun and not ended; their lanes are busy.
+    deliveries: BTreeMap<LaneKey, Delivery>,
+    phase: Phase,
+    delivered: u64,
+    failed: u64,
+    retried: u64,
+    coalesced: u64,
+    durations: Histogram,
+    problem: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Working,
+    /// The agent stops: what is not acknowledged is delivered by the next one.
+    Stopped,
+    /// The hook is not configured any more: nothing will ever deliver what it has not taken.
+    Removed,
+}
+
+struct Delivery {
+    entry: Entry<Notice>,
+    first_try: Elapsed,
+    backoff: Backoff,
+    /// When it is tried again; none while it runs.
+    next_try: Option<Elapsed>,
+}
+
+impl State {
+    fn running(&self) -> usize {
+        let deliveries = self.deliveries.values();
+        deliveries.filter(|it| it.next_try.is_none()).count()
+    }
+
+    fn next_try(&self) -> Option<(Elapsed, &LaneKey)> {
+        let deliveries = self.deliveries.iter();
+        deliveries
+            .filter_map(|(lane, it)| Some((it.next_try?, lane)))
+            .min()
+    }
+
+    /// The delivery to be run now, if there is one and room for it.
+    fn begin(&mut self, now: Elapsed, limits: &Limits) -> Option<LaneKey> {
+        if self.running() >= MAX_PARALLEL {
+            return None;
+        }
+        if let Some((at, lane)) = self.next_try()
+            && at <= now
+        {
+            let lane = lane.clone();
+            self.deliveries.get_mut(&lane)?.next_try = None;
+            return Some(lane);
+        }
+        let (lane, mut entry) = self.backlog.take()?;
+        entry.event.coalesce(entry.coalesced);
+        let delivery = Delivery {
+            entry,
+            first_try: now,
+            backoff: Backoff::new(limits.retry_first, limits.retry_limit),
+            next_try: None,
+        };
+        self.deliveries.insert(lane.clone(), delivery);
+        Some(lane)
+    }
+}
+
+impl HookWorker {
+    pub(in crate::listener) fn start(options: HookOptions, around: Surroundings) -> HookWorker {
+        let shared = Arc::new(Shared {
+            name: options.name.clone(),
+            around,
+            threads: Arc::default(),
+            state: Mutex::new(State {
+                options: Arc::new(options),
+                backlog: Backlog::new(LANE_LIMIT, LIMIT),
+                deliveries: BTreeMap::new(),
+                phase: Phase::Working,
+                delivered: 0,
+                failed: 0,
+                retried: 0,
+                coalesced: 0,
+                durations: Histogram::default(),
+                problem: None,
+            }),
+            wake: Condvar::new(),
+        });
+        let thread = thread::Builder::new().name(format!("hook {}", shared.name));
+        let worker = Arc::clone(&shared);
+        if let Err(error) = thread.spawn(move || worker.work()) {
+            let problem = format!("hook {} has no thread: {error}", shared.name);
+            lock(&shared.state).problem = Some(problem);
+        }
+        HookWorker { shared }
+    }
+
+    pub(in crate::listener) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    pub(in crate::listener) fn wants(&self, kind: EventKind) -> bool {
+        wants(&lock(&self.shared.state).options.events, kind)
+    }
+
+    /// Takes in an event. Never blocks.
+    pub(in crate::listener) fn push(&self, seq: u64, notice: Notice) {
+        let mut state = lock(&self.shared.state);
+        if state.phase != Phase::Working {
+            return;
+        }
+        let pushed = state.backlog.push(notice.dir().cloned(), seq, notice);
+        state.coalesced += u64::from(pushed.coalesced);
+        state.failed += pushed.lost;
+        self.shared.wake.notify_one();
+        drop(state);
+        self.shared.acknowledge(pushed.released);
+    }
+
+    /// Counts an event that could not be taken in at all.
+    pub(in crate::listener) fn lose(&self, problem: String) {
+        let mut state = lock(&self.shared.state);
+        state.failed += 1;
+        state.problem = Some(problem);
+    }
+
+    /// New options from the next run on. What waits, waits on.
+    pub(in crate::listener) fn configure(&self, options: HookOptions) {
+        lock(&self.shared.state).options = Arc::new(options);
+    }
+
+    pub(in crate::listener) fn view(&self) -> ListenerView {
+        let state = lock(&self.shared.state);
+        ListenerView {
+            name: self.shared.name.clone(),
+            kind: "hook",
+            delivered: state.delivered,
+            failed: state.failed,
+            retried: state.retried,
+            coalesced: state.coalesced,
+            pending: (state.backlog.len() + state.deliveries.len()) as u64,
+            durations: Some(state.durations.clone()),
+        }
+    }
+
+    /// What was wrong with the newest run; none when it was well.
+    pub(in crate::listener) fn problem(&self) -> Option<String> {
+        lock(&self.shared.state).problem.clone()
+    }
+
+    /// All that can be begun was begun.
+    pub(in crate::listener) fn has_begun(&self) -> bool {
+        let state = lock(&self.shared.state);
+        state.running() >= MAX_PARALLEL || !state.backlog.has_ready()
+    }
+
+    /// No run is going on.
+    pub(in crate::listener) fn is_idle(&self) -> bool {
+        lock(&self.shared.state).running() == 0
+    }
+
+    /// Begins nothing new. What is running may end and is acknowledged.
+    pub(in crate::listener) fn stop(&self) {
+        let mut state = lock(&self.shared.state);
+        if state.phase == Phase::Working {
+            state.phase = Phase::Stopped;
+        }
+        self.shared.wake.notify_one();
+    }
+
+    /// The hook is not configured any more: what waits is ended, acknowledged and counted. A run
+    /// that is going on may end; it is not repeated.
+    pub(in crate::listener) fn remove(&self) -> u64 {
+        let mut state = lock(&self.shared.state);
+        state.phase = Phase::Removed;
+        let waiting = state
+            .deliveries
+            .extract_if(.., |_, it| it.next_try.is_some());
+        let mut ended: Vec<Entry<Notice>> = waiting.map(|(_, it)| it.entry).collect();
+        ended.extend(state.backlog.clear());
+        self.shared.wake.notify_one();
+        drop(state);
+        let seqs = ended.iter().flat_map(Entry::seqs);
+        self.shared.acknowledge(seqs);
+        ended.len() as u64
+    }
+}
+
+impl Drop for HookWorker {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    fn acknowledge(&self, seqs: impl IntoIterator<Item = u64>) {
+        for seq in seqs {
+            self.around.outbox.acknowledge(&self.name, seq);
+        }
+    }
+
+    /// Begins runs as they become due, until the hook is stopped or removed.
+    fn work(self: Arc<Shared>) {
+        let mut state = lock(&self.state);
+        while state.phase == Phase::Working {
+            let now = self.around.clock.elapsed();
+            if let Some(lane) = state.begin(now, &self.around.limits) {
+                drop(state);
+                self.run(lane);
+                state = lock(&self.state);
+                continue;
+            }
+            let due = state.next_try().map(|(at, _)| at.saturating_sub(now));
+            let full = state.running() >= MAX_PARALLEL;
+            state = match due.filter(|_| !full) {
+                Some(due) => {
+                    let waited = self.wake.wait_timeout(state, due);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => {
+                    let waited = self.wake.wait(state);
+                    waited.unwrap_or_else(PoisonError::into_inner)
+                }
+            };
+        }
+    }
+
+    /// Runs a delivery in a thread of its own.
+    fn run(self: &Arc<Shared>, lane: LaneKey) {
+        let (shared, its) = (Arc::clone(self), lane.clone());
+        let thread = thread::Builder::new().name(format!("run {}", self.name));
+        let spawned = thread.spawn(move || {
+            let Some((options, notice)) = shared.delivery(&its) else {
+                return;
+            };
+            let around = &shared.around;
+            let patience = &around.limits.patience;
+            let outcome = process::run(&options, &notice, patience, &shared.threads, &around.clock);
+            shared.ended(&its, &notice, &outcome);
+        });
+        if let Err(error) = spawned
+            && let Some((_, notice)) = self.delivery(&lane)
+        {
+            let outcome = Outcome {
+                end: End::not_run(&error),
+                duration: Duration::ZERO,
+                output: String::new(),
+                output_dropped: 0,
+            };
+            self.ended(&lane, &notice, &outcome);
+        }
+        self.around.settled.send_replace(());
+    }
+
+    fn delivery(&self, lane: &LaneKey) -> Option<(Arc<HookOptions>, Notice)> {
+        let state = lock(&self.state);
+        let delivery = state.deliveries.get(lane)?;
+        Some((Arc::clone(&state.options), delivery.entry.event.clone()))
+    }
+
+    /// Draws the consequences of a run.
+    fn ended(&self, lane: &LaneKey, notice: &Notice, outcome: &Outcome) {
+        let limits = &self.around.limits;
+        let mut state = lock(&self.state);
+        let state_ref = &mut *state;
+        let Some(delivery) = state_ref.deliveries.get_mut(lane) else {
+            return;
+        };
+        let now = self.around.clock.elapsed();
+        let wait = delivery.backoff.next_wait(fastrand::f64());
+        let too_late = limits.retry_age < now.saturating_sub(delivery.first_try) + wait;
+        let gone = state_ref.phase == Phase::Removed;
+        let verdict = match outcome.end.verdict() {
+            Verdict::Again if too_late || gone => Verdict::Failed,
+            verdict => verdict,
+        };
+        state_ref.durations.observe(outcome.duration);
+        let trouble = self.report(notice, outcome, verdict, wait);
+        state_ref.problem = trouble;
+        match verdict {
+            Verdict::Delivered => state_ref.delivered += 1,
+            Verdict::Failed => state_ref.failed += 1,
+            Verdict::Again => {
+                state_ref.retried += 1;
+                delivery.next_try = Some(now + wait);
+            }
+        }
+        let done = if verdict == Verdict::Again {
+            None
+        } else {
+            state_ref.backlog.finish(lane);
+            state_ref.deliveries.remove(lane)
+        };
+        self.wake.notify_one();
+        drop(state);
+        if let Some(done) = done {
+            self.acknowledge(done.entry.seqs());
+        }
+        self.around.settled.send_replace(());
+    }
+
+    /// Logs a run with its output; what is to be shown as a problem is returned.
+    fn report(
+        &self,
+        notice: &Notice,
+        outcome: &Outcome,
+        verdict: Verdict,
+        wait: Duration,
+    ) -> Option<String> {
+        let (name, title) = (&self.name, notice.title());
+        let seconds = outcome.duration.as_secs_f64();
+        let output = match (outcome.output.trim_end(), outcome.output_dropped) {
+            ("", 0) => String::new(),
+            (text, 0) => format!(", output {text:?}"),
+            (text, more) => format!(", output {text:?} and {more} bytes more"),
+        };
+        let what = match verdict {
+            Verdict::Delivered => {
+                tracing::info!("hook {name} took {title} in {seconds:.2} s{output}");
+                return None;
+            }
+            Verdict::Again => format!(
+                "hook {name} did not take {title}: {}; tried again in {:.1} s",
+                outcome.end,
+                wait.as_secs_f64()
+            ),
+            Verdict::Failed => format!("hook {name} failed on {title}: {}", outcome.end),
+        };
+        tracing::warn!("{what} (after {seconds:.2} s{output})");
+        let shown: String = output.chars().take(MAX_SHOWN).collect();
+        Some(what + &shown)
+    }
+}
