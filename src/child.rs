@@ -83,8 +83,12 @@ impl Pipes {
     }
 }
 
-/// Closes every descriptor above 2 except these.
-fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
+/// Closes every descriptor above 2 except these. A program that starts children calls it first: what
+/// its parent left open would go on to them, and a stuck child would hold it for ever.
+///
+/// # Errors
+/// `/proc/self/fd` cannot be read.
+pub fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
     // Collected first: the listing itself has a descriptor, which is gone when the closing begins
     // and whose number is then refused with EBADF.
     let open: Vec<RawFd> = fs::read_dir("/proc/self/fd")?

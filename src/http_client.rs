@@ -53,13 +53,13 @@ pub enum HttpError {
         url: Url,
     },
     /// An answer that is not a success.
-    #[error("{url} answered {status}{text}")]
+    #[error("{url} answered {status}{}", after_colon(.text))]
     Refused {
         /// Who was asked.
         url: Url,
         /// HTTP status.
         status: u16,
-        /// What it said about it, with a colon before it, or nothing.
+        /// What it said about it; may be empty.
         text: String,
     },
     /// The answer ended too early.
@@ -209,16 +209,18 @@ async fn successful(url: &Url, mut response: Response) -> Result<Response, HttpE
     let text = body(url, &mut response, MAX_REFUSAL)
         .await
         .unwrap_or_default();
-    let text = String::from_utf8_lossy(&text);
-    let text = match text.trim() {
-        "" => String::new(),
-        text => format!(": {text}"),
-    };
     Err(HttpError::Refused {
         url: url.clone(),
         status: status.as_u16(),
-        text,
+        text: String::from_utf8_lossy(&text).trim().to_owned(),
     })
+}
+
+fn after_colon(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    format!(": {text}")
 }
 
 async fn body(url: &Url, response: &mut Response, limit: usize) -> Result<Vec<u8>, HttpError> {

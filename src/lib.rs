@@ -2,6 +2,12 @@
 //! time, which of them can still be written. Start with [`health`] to read how it decides, and with
 //! [`embed`] to use it inside another server.
 
+/// Version of the release.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Revision of the source it was built from; `unknown` outside a checkout.
+pub const REVISION: &str = env!("DIRKEEPER_REVISION");
+
 pub mod app;
 pub mod backoff;
 pub mod child;

@@ -71,6 +71,11 @@ impl Signals {
     }
 }
 
+/// Ends a child that another program became (`embed`), whatever its threads are stuck in.
+pub(crate) fn end_child(well: bool) -> ! {
+    end(i32::from(!well))
+}
+
 #[allow(clippy::disallowed_methods)] // the one place beside main
 fn end(code: i32) -> ! {
     process::exit(code)

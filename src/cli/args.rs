@@ -13,6 +13,7 @@ use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, Ty
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::help;
+use super::simulate::Semantics;
 use crate::health::dir::Role;
 use crate::health::event::EventKind;
 use crate::http_client::Url;
@@ -120,16 +121,29 @@ pub struct RolePath {
     pub path: PathBuf,
 }
 
+impl RolePath {
+    /// `ROLE=PATH` again, byte for byte.
+    #[must_use]
+    pub fn into_text(self) -> OsString {
+        let mut text = OsString::from(self.role.name());
+        text.push("=");
+        text.push(self.path);
+        text
+    }
+}
+
 /// `run`.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Address and port to serve status page, API and metrics on [default: 127.0.0.1:9475]
+    /// Address and port to serve status page, API and metrics on
+    ///
+    /// Default: what the configuration says, else 127.0.0.1:9475.
     #[arg(long, value_name = "ADDR", value_parser = parse_listen)]
     pub listen: Option<SocketAddr>,
     /// Where events and what is known of the disks are kept
     ///
-    /// [default: /var/lib/dirkeeper; with --dir alone $XDG_STATE_HOME/dirkeeper or
-    /// ~/.local/state/dirkeeper]. Best on a disk that is not watched.
+    /// Default: what the configuration says, else /var/lib/dirkeeper; with --dir alone
+    /// $XDG_STATE_HOME/dirkeeper or ~/.local/state/dirkeeper. Best on a disk that is not watched.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
     /// Where the directories come from.
@@ -143,7 +157,7 @@ pub struct CheckArguments {
     /// How long the round may take; what has not answered by then is unknown, or hung if it is overdue
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_timeout)]
     pub timeout: Duration,
-    /// Tell what was tried, what each step gave, and why the verdict follows
+    /// Tell what was tried, what each step gave, and why the verdict follows; for people only
     #[arg(long)]
     pub explain: bool,
     /// Form of the result
@@ -181,7 +195,8 @@ pub struct EventsArguments {
     #[arg(
         long,
         value_name = "SEQ",
-        default_value_t = 0,
+        value_parser = parse_since,
+        default_value = "0",
         hide_default_value = true
     )]
     pub since: u64,
@@ -213,6 +228,9 @@ pub struct ImportArguments {
     /// The bookie's configuration file
     #[arg(value_name = "BK_SERVER_CONF")]
     pub file: PathBuf,
+    /// What relative directories in it are relative to (Pulsar's has such)
+    #[arg(long, value_name = "DIR")]
+    pub home: Option<PathBuf>,
 }
 
 /// `hook`.
@@ -251,7 +269,7 @@ pub struct HookTestArguments {
 #[derive(Debug, Args)]
 pub struct SimulateArguments {
     /// Whose decisions: ours, or event for event those of BookKeeper 4.17.3
-    #[arg(long, value_name = "WHOSE", value_enum, default_value_t)]
+    #[arg(long, value_name = "WHOSE", default_value = Semantics::Dirkeeper.name(), value_parser = semantics_parser())]
     pub semantics: Semantics,
     /// Observations, one JSON document a line; - is standard input
     #[arg(value_name = "FILE")]
@@ -288,16 +306,6 @@ pub enum CheckOutput {
     Nagios,
 }
 
-/// Whose decisions a simulation shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum Semantics {
-    /// What should be done
-    #[default]
-    Dirkeeper,
-    /// What BookKeeper does, also where it is wrong
-    Bookkeeper,
-}
-
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 enum Bad {
     #[error("no '=' in it: write ROLE=PATH, for example ledger=/mnt/l1")]
@@ -312,6 +320,8 @@ enum Bad {
     Time,
     #[error("nothing can be probed in no time")]
     NoTime,
+    #[error("write the number of an event")]
+    Since,
     #[error("write http://HOST:PORT, for example {DEFAULT_URL}")]
     Url,
     #[error("this release speaks http:// only: let a proxy end TLS, or use a tunnel")]
@@ -344,6 +354,10 @@ fn parse_timeout(value: &str) -> Result<Duration, Bad> {
     Ok(time)
 }
 
+fn parse_since(value: &str) -> Result<u64, Bad> {
+    value.parse().map_err(|_| Bad::Since)
+}
+
 fn parse_url(value: &str) -> Result<Url, Bad> {
     let url = Url::parse(value).map_err(|_| Bad::Url)?;
     match url.scheme() {
@@ -360,4 +374,13 @@ fn event_kind_parser() -> impl TypedValueParser<Value = EventKind> {
         .map(|kind| PossibleValue::new(kind.name()).help(kind.meaning()));
     PossibleValuesParser::new(names)
         .map(|name| EventKind::parse(&name).expect("only names of events are possible values"))
+}
+
+/// Accepts the words of the semantics.
+fn semantics_parser() -> impl TypedValueParser<Value = Semantics> {
+    PossibleValuesParser::new(Semantics::ALL.map(Semantics::name)).map(|word| {
+        let mut all = Semantics::ALL.into_iter();
+        all.find(|semantics| semantics.name() == word)
+            .expect("only words of semantics are possible values")
+    })
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::config;
+
 /// The exit codes. Their numbers are part of the public contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -82,6 +84,20 @@ impl Exit {
         }
     }
 
+    /// The code that an error gives whose place says nothing more: by what is in its chain.
+    #[must_use]
+    pub fn of(error: &anyhow::Error) -> Exit {
+        for layer in error.chain() {
+            if layer.is::<config::Problems>() {
+                return Exit::Config;
+            }
+            if let Some(error) = layer.downcast_ref() {
+                return Exit::of_io(error);
+            }
+        }
+        Exit::FAILED
+    }
+
     /// The code that an error of the input or output of our own gives.
     #[must_use]
     pub fn of_io(error: &io::Error) -> Exit {
@@ -132,5 +148,34 @@ impl Failure {
     pub fn io(what: impl fmt::Display, error: io::Error) -> Failure {
         let exit = Exit::of_io(&error);
         Failure::new(exit, anyhow::Error::new(error).context(what.to_string()))
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::new(Exit::of(&error), error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_gives_the_code_of_what_is_in_it() {
+        let check = |error: anyhow::Error, expected: Exit| {
+            let failure = Failure::from(error.context("one layer").context("and one more"));
+            assert_eq!(failure.exit, expected);
+        };
+        check(config::Problems::default().into(), Exit::Config);
+        let denied = io::Error::from(io::ErrorKind::PermissionDenied);
+        check(denied.into(), Exit::NotPermitted);
+        check(io::Error::other("broken").into(), Exit::Io);
+        check(anyhow::anyhow!("something else"), Exit::FAILED);
+    }
+
+    #[test]
+    fn codes_rise() {
+        assert!(Exit::ALL.map(Exit::code).is_sorted());
     }
 }

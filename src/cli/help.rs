@@ -32,10 +32,10 @@ Examples:
 
 const ENVIRONMENT: &str = "\
 Environment:
-  NO_COLOR        Set to anything but nothing: no colours. There are none anyway when the output
-                  is not a terminal
-  XDG_STATE_HOME  With --dir alone, state is kept in $XDG_STATE_HOME/dirkeeper; ~/.local/state
-                  where it is not set
+  NO_COLOR        When set and not empty, no colours; there are none anyway unless the output is
+                  a terminal
+  XDG_STATE_HOME  With --dir alone, state is kept in $XDG_STATE_HOME/dirkeeper; where this is not
+                  set, in ~/.local/state/dirkeeper
 
 Files:
   /etc/dirkeeper/dirkeeper.toml  Configuration that is read when the command line names no source
@@ -161,7 +161,8 @@ pub(super) const HOOK_TEST: &str = "\
 Run one hook with a made-up event and say how it ended.
 
 The hook runs as it would for a real event: same environment, same document on standard input, same \
-time-out, no shell. It is tried once, and its output is shown. Exit code 0: the event counts as \
+time-out, no shell. What it does, it does: the event tells of the first directory that is \
+watched. It is tried once, and its output is shown. Exit code 0: the event counts as \
 delivered, 1: it does not.";
 
 pub(super) const HOOK_TEST_END: &str = "\

@@ -207,6 +207,7 @@ pub(crate) fn snapshot() -> Snapshot {
         sync.observe(Duration::from_millis(millis));
     }
     Snapshot {
+        elapsed: std::time::Duration::from_secs(60),
         time: NOW,
         started_at: before(600),
         severity: Status::Hung.severity(),
@@ -227,26 +228,6 @@ pub(crate) fn snapshot() -> Snapshot {
         prober_restarts: 2,
         children_abandoned: 1,
         dirs: dirs.into_iter().map(Arc::new).collect(),
-    }
-}
-
-/// A node with many directories that all work, for measurements.
-pub(crate) fn many(count: u32) -> Snapshot {
-    let dirs = (0..count).map(|id| {
-        let role = if id % 12 == 0 {
-            Role::Journal
-        } else {
-            Role::Ledger
-        };
-        Arc::new(writable_dir(
-            id,
-            format!("/mnt/bookkeeper/disk-{id:03}"),
-            role,
-        ))
-    });
-    Snapshot {
-        dirs: dirs.collect(),
-        ..snapshot()
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
-use super::moment::Timestamp;
+use super::moment::{Elapsed, Timestamp};
 use super::observation::{Durations, Mount, Operation, Space};
 use super::policy::{HighPriorityRoom, Mode};
 use super::status::{
@@ -20,6 +20,8 @@ use super::status::{
 pub struct Snapshot {
     /// Wall-clock time of the turn that made it.
     pub time: Timestamp,
+    /// The same on the monotonic clock.
+    pub elapsed: Elapsed,
     /// When the agent started.
     pub started_at: Timestamp,
     /// Worst severity of all directories; unknown until each was judged once.

@@ -2,6 +2,7 @@
 //! [`Node`]; the monitor loop owns it and is the only one to call it.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -170,6 +171,46 @@ impl Tracker {
         };
         self.tracks[place].accept(now);
         true
+    }
+
+    /// Where the directory's path led when it was pinned.
+    #[must_use]
+    pub fn pinned_path(&self, id: DirId) -> Option<PathBuf> {
+        let track = &self.tracks[self.place(id)?];
+        let pin = track.pin.as_ref()?;
+        Some(pin.identity.canonical.clone())
+    }
+
+    /// Which sources of observation work for a directory.
+    pub fn set_sources(&mut self, id: DirId, sources: Vec<&'static str>) {
+        if let Some(place) = self.place(id) {
+            self.tracks[place].sources = sources;
+        }
+    }
+
+    /// Directories that lead to the place of an earlier one, with that one: one disk is then judged,
+    /// and its space counted, twice.
+    #[must_use]
+    pub fn duplicates(&self) -> Vec<(&Dir, &Dir)> {
+        let canonical = |track: &'_ Track| {
+            let pin = track.pin.as_ref();
+            pin.map(|pin| (pin.identity.canonical.clone(), pin.identity.device))
+        };
+        let mut seen: BTreeMap<_, &Dir> = BTreeMap::new();
+        let mut duplicates = Vec::new();
+        for track in &self.tracks {
+            let Some(place) = canonical(track) else {
+                continue;
+            };
+            match seen.get(&place) {
+                Some(earlier) if earlier.path != track.dir.path => {
+                    duplicates.push((&track.dir, *earlier));
+                }
+                Some(_) => {}
+                None => drop(seen.insert(place, &track.dir)),
+            }
+        }
+        duplicates
     }
 
     /// Pins that changed since the last call.
@@ -483,10 +524,6 @@ fn back_to_good(track: &Track, axis: super::status::Axis) -> Option<Reason> {
 
 fn view(track: &Track, now: Moment) -> DirView {
     let status = track.status_now();
-    let mut sources = vec!["mountinfo", "statvfs"];
-    if !track.awaits_cookie() {
-        sources.push("probe");
-    }
     DirView {
         id: track.id,
         path: track.dir.path.clone(),
@@ -508,7 +545,7 @@ fn view(track: &Track, now: Moment) -> DirView {
         durations: track.durations.clone(),
         in_flight: track.access.overdue().map(|in_flight| in_flight.age),
         mount: track.mount.clone(),
-        sources,
+        sources: track.sources.clone(),
         evidence: evidence(track, now),
         transitions: track.transitions.clone(),
         failures: track.failures.clone(),

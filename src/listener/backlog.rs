@@ -171,3 +171,205 @@ impl<T> Backlog<T> {
         first.min().map(|(_, key)| key.clone())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn lane(number: u8) -> LaneKey {
+        (number > 0).then(|| format!("/mnt/l{number}").into())
+    }
+
+    fn taken(backlog: &mut Backlog<u64>) -> Option<(u64, u32)> {
+        let (key, entry) = backlog.take()?;
+        backlog.finish(&key);
+        Some((entry.seq, entry.coalesced))
+    }
+
+    #[test]
+    fn a_lane_over_its_limit_keeps_the_first_and_the_newest() {
+        let mut backlog = Backlog::new(2, 100);
+        for seq in 1..=5 {
+            backlog.push(lane(1), seq, seq);
+        }
+        assert_eq!(taken(&mut backlog), Some((1, 0)));
+        backlog.push(lane(1), 6, 6);
+        let (key, entry) = backlog.take().unwrap();
+        assert_eq!((entry.seq, entry.coalesced), (5, 3));
+        assert_eq!(entry.seqs().collect::<Vec<_>>(), [2, 3, 4, 5]);
+        assert_eq!(backlog.take(), None); // the lane is busy
+        assert!(!backlog.has_ready());
+        backlog.finish(&key);
+        assert_eq!(taken(&mut backlog), Some((6, 0)));
+        assert_eq!(taken(&mut backlog), None);
+    }
+
+    #[test]
+    fn the_oldest_event_that_may_go_goes_first_whatever_its_lane() {
+        let mut backlog = Backlog::new(2, 100);
+        for seq in 1..=6 {
+            backlog.push(lane((seq % 3) as u8), seq, seq);
+        }
+        let order: Vec<u64> = std::iter::from_fn(|| taken(&mut backlog))
+            .map(|(seq, _)| seq)
+            .collect();
+        assert_eq!(order, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_full_backlog_loses_the_oldest_and_says_so() {
+        let mut backlog = Backlog::new(2, 3);
+        for seq in 1..=3 {
+            assert_eq!(backlog.push(lane(seq as u8), seq, seq), Pushed::default());
+        }
+        let pushed = backlog.push(lane(4), 4, 4);
+        assert_eq!((pushed.lost, pushed.released), (1, vec![1]));
+        // A lane that has something waiting makes room itself.
+        let pushed = backlog.push(lane(4), 5, 5);
+        assert_eq!((pushed.lost, pushed.coalesced), (0, true));
+        let rest: Vec<u64> = backlog.clear().iter().map(|entry| entry.seq).collect();
+        assert_eq!(rest, [2, 3, 5]);
+        assert_eq!(backlog.len(), 0);
+    }
+
+    #[test]
+    fn numbers_of_left_out_events_are_bounded() {
+        let mut backlog = Backlog::new(1, 1);
+        let pushes = (1..=3000).map(|seq| backlog.push(None, seq, seq));
+        let released: Vec<u64> = pushes.flat_map(|pushed| pushed.released).collect();
+        assert_eq!(released, (1..=1975).collect::<Vec<u64>>());
+        let (_, entry) = backlog.take().unwrap();
+        assert_eq!(entry.seqs().count(), MAX_COVERED + 1);
+        assert_eq!(entry.coalesced, 2999);
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Arrive(u8),
+        Begin,
+        Complete(prop::sample::Index),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            3 => (0..4_u8).prop_map(Step::Arrive),
+            2 => Just(Step::Begin),
+            2 => any::<prop::sample::Index>().prop_map(Step::Complete),
+        ];
+        prop::collection::vec(step, 0..200)
+    }
+
+    /// What a listener with this backlog would see.
+    struct Seen {
+        backlog: Backlog<u64>,
+        arrived: BTreeMap<LaneKey, Vec<u64>>,
+        running: Vec<LaneKey>,
+        delivered: BTreeMap<LaneKey, Vec<u64>>,
+        accounted: Vec<u64>,
+        left_out: u64,
+        lost: u64,
+    }
+
+    impl Seen {
+        fn new(limit: usize) -> Seen {
+            Seen {
+                backlog: Backlog::new(2, limit),
+                arrived: BTreeMap::new(),
+                running: Vec::new(),
+                delivered: BTreeMap::new(),
+                accounted: Vec::new(),
+                left_out: 0,
+                lost: 0,
+            }
+        }
+
+        fn arrive(&mut self, lane: LaneKey, seq: u64) {
+            let pushed = self.backlog.push(lane.clone(), seq, seq);
+            assert!(!pushed.released.contains(&seq), "the newest is never lost");
+            self.arrived.entry(lane).or_default().push(seq);
+            self.accounted.extend(pushed.released);
+            self.lost += pushed.lost;
+        }
+
+        fn begin(&mut self) -> bool {
+            let Some((lane, entry)) = self.backlog.take() else {
+                return false;
+            };
+            assert!(
+                !self.running.contains(&lane),
+                "one at a time for a directory"
+            );
+            assert_eq!(entry.seqs().count(), entry.coalesced as usize + 1);
+            self.accounted.extend(entry.seqs());
+            self.left_out += u64::from(entry.coalesced);
+            self.delivered
+                .entry(lane.clone())
+                .or_default()
+                .push(entry.seq);
+            self.running.push(lane);
+            true
+        }
+
+        fn complete(&mut self, which: usize) {
+            let lane = self.running.remove(which);
+            self.backlog.finish(&lane);
+        }
+
+        fn play(&mut self, steps: Vec<Step>) {
+            for (seq, step) in (1..).zip(steps) {
+                match step {
+                    Step::Arrive(number) => self.arrive(lane(number), seq),
+                    Step::Begin => _ = self.begin(),
+                    Step::Complete(which) if !self.running.is_empty() => {
+                        self.complete(which.index(self.running.len()));
+                    }
+                    Step::Complete(_) => {}
+                }
+            }
+            loop {
+                while !self.running.is_empty() {
+                    self.complete(0);
+                }
+                if !self.begin() {
+                    break;
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn one_directory_is_never_reordered_and_its_first_and_newest_never_lost(steps in steps()) {
+            let mut seen = Seen::new(1000);
+            seen.play(steps);
+            let all: BTreeSet<u64> = seen.arrived.values().flatten().copied().collect();
+            let accounted: BTreeSet<u64> = seen.accounted.iter().copied().collect();
+            prop_assert_eq!(accounted.len(), seen.accounted.len(), "each counts once");
+            prop_assert_eq!(accounted, all);
+            let delivered: usize = seen.delivered.values().map(Vec::len).sum();
+            prop_assert_eq!(delivered as u64 + seen.left_out, seen.accounted.len() as u64);
+            for (lane, arrived) in &seen.arrived {
+                let delivered = &seen.delivered[lane];
+                prop_assert!(delivered.is_sorted());
+                prop_assert_eq!(delivered.first(), arrived.first());
+                prop_assert_eq!(delivered.last(), arrived.last());
+            }
+        }
+
+        #[test]
+        fn a_small_backlog_keeps_its_bound_and_accounts_for_everything(steps in steps()) {
+            let mut seen = Seen::new(3);
+            seen.play(steps);
+            let all: BTreeSet<u64> = seen.arrived.values().flatten().copied().collect();
+            let accounted: BTreeSet<u64> = seen.accounted.iter().copied().collect();
+            prop_assert_eq!(accounted, all);
+            for delivered in seen.delivered.values() {
+                prop_assert!(delivered.is_sorted());
+            }
+        }
+    }
+}

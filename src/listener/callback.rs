@@ -3,12 +3,12 @@
 //! nothing else notices. The log is such a listener too.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use tokio::sync::watch;
 
-use super::backlog::Backlog;
+use super::backlog::{Backlog, LaneKey};
 use super::{Callback, lock, wants};
 use crate::health::event::{Event, EventKind};
 use crate::health::snapshot::ListenerView;
@@ -69,7 +69,7 @@ impl CallbackWorker {
             wake: Condvar::new(),
             settled,
         });
-        let thread = thread::Builder::new().name(format!("listener {}", shared.name));
+        let thread = thread::Builder::new().name("listener".to_owned());
         let worker = Arc::clone(&shared);
         if let Err(error) = thread.spawn(move || worker.work(call)) {
             let problem = format!("listener {} has no thread: {error}", shared.name);
@@ -147,26 +147,29 @@ impl Shared {
     fn work(&self, mut call: Callback) {
         while let Some((lane, event)) = self.next() {
             let called = catch_unwind(AssertUnwindSafe(|| call(&event)));
+            let panic = called.err().map(|panic| {
+                let text = panic_text(panic.as_ref());
+                format!(
+                    "listener {} panicked at event {}: {text}",
+                    self.name, event.seq
+                )
+            });
+            if let Some(panic) = &panic {
+                tracing::error!("{panic}");
+            }
             let mut state = lock(&self.state);
             state.backlog.finish(&lane);
             state.calling = false;
-            match called {
-                Ok(()) => state.delivered += 1,
-                Err(panic) => {
-                    state.failed += 1;
-                    let text = panic_text(panic.as_ref());
-                    let problem = format!("listener {} panicked: {text}", self.name);
-                    tracing::error!("{problem} (event {} {})", event.seq, event.kind.name());
-                    state.problem = Some(problem);
-                }
-            }
+            state.delivered += u64::from(panic.is_none());
+            state.failed += u64::from(panic.is_some());
+            state.problem = panic.or(state.problem.take());
             drop(state);
             self.settled.send_replace(());
         }
     }
 
     /// Waits for an event; none when it is over.
-    fn next(&self) -> Option<(super::backlog::LaneKey, Arc<Event>)> {
+    fn next(&self) -> Option<(LaneKey, Arc<Event>)> {
         let mut state = lock(&self.state);
         loop {
             if state.stopped {
@@ -184,7 +187,7 @@ impl Shared {
             state = self
                 .wake
                 .wait(state)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

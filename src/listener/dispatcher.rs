@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::callback::CallbackWorker;
 use super::hook::{HookWorker, Limits, Notice, Surroundings};
 use super::outbox::{Append, Outbox};
-use super::{Listener, lock, log};
+use super::{Callback, Listener, lock, log};
 use crate::clock::Clock;
 use crate::document::{Host, event_json};
 use crate::health::event::Event;
@@ -29,6 +29,9 @@ const QUEUE: usize = 4096;
 /// How long [`Dispatcher::stop`] waits: 500 ms for the store to take the last events, as much for
 /// hooks that are about to end. The agent has 2 s to stop.
 const STOP: Duration = Duration::from_secs(1);
+
+/// Name and kind of the log among the listeners.
+const LOG: &str = "log";
 
 /// Starts listeners and hands events to them. Cheap to clone; clones share it. When the last clone
 /// is dropped, no new delivery begins.
@@ -123,6 +126,11 @@ impl Dispatcher {
         }
     }
 
+    /// Hands on what the store had for the listeners, when it opened late.
+    pub fn resume(&self, pending: BTreeMap<String, Vec<StoredEvent>>) {
+        self.inner.registry.resume(pending);
+    }
+
     /// How each listener is doing, in configured order. Never blocks.
     #[must_use]
     pub fn views(&self) -> Vec<ListenerView> {
@@ -150,7 +158,11 @@ impl Dispatcher {
     /// they stay, and one in the list is added or takes the place of that of the same name. Returns
     /// how many waiting events were ended.
     pub fn replace(&self, listeners: Vec<Listener>) -> u64 {
-        self.inner.registry.replace(listeners)
+        let ended = self.inner.registry.replace(listeners);
+        if ended > 0 {
+            tracing::warn!("{ended} events waited for listeners that were removed");
+        }
+        ended
     }
 
     /// Takes no more events, waits until those taken are in the store and until the log, callbacks
@@ -189,26 +201,20 @@ impl Drop for Inner {
 
 impl Registry {
     fn start(&self, listener: Listener) -> Worker {
-        let settled = self.around.settled.clone();
-        match listener {
-            Listener::Log => {
-                let call = Box::new(log::write);
-                let name = "log".to_owned();
-                Worker::Callback(CallbackWorker::start(
-                    name,
-                    "log",
-                    Vec::new(),
-                    call,
-                    settled,
-                ))
-            }
-            Listener::Callback { name, events, call } => Worker::Callback(CallbackWorker::start(
-                name, "callback", events, call, settled,
-            )),
+        let (name, kind, events, call) = match listener {
             Listener::Hook(options) => {
-                Worker::Hook(HookWorker::start(options, self.around.clone()))
+                return Worker::Hook(HookWorker::start(options, self.around.clone()));
             }
-        }
+            Listener::Log => (
+                LOG.to_owned(),
+                LOG,
+                Vec::new(),
+                Box::new(log::write) as Callback,
+            ),
+            Listener::Callback { name, events, call } => (name, "callback", events, call),
+        };
+        let settled = self.around.settled.clone();
+        Worker::Callback(CallbackWorker::start(name, kind, events, call, settled))
     }
 
     /// Gives the hooks what an earlier run of the agent left.
@@ -242,7 +248,7 @@ impl Registry {
         for listener in listeners {
             let same = old.iter().position(|worker| match (worker, &listener) {
                 (Worker::Hook(hook), Listener::Hook(options)) => hook.name() == options.name,
-                (Worker::Callback(log), Listener::Log) => log.kind() == "log",
+                (Worker::Callback(log), Listener::Log) => log.kind() == LOG,
                 _ => false,
             });
             let Some(same) = same else {
@@ -258,19 +264,13 @@ impl Registry {
         let mut ended = 0;
         for worker in old {
             match worker {
-                Worker::Hook(hook) => {
-                    let count = hook.remove();
-                    let name = hook.name();
-                    tracing::info!("hook {name} was removed; {count} waiting events were ended");
-                    ended += count;
-                }
-                Worker::Callback(callback) if callback.kind() == "log" => ended += callback.end(),
+                Worker::Hook(hook) => ended += hook.remove(),
                 Worker::Callback(callback) => {
                     let replaced = workers.iter().any(|worker| match worker {
                         Worker::Callback(other) => other.name() == callback.name(),
                         Worker::Hook(_) => false,
                     });
-                    if replaced {
+                    if replaced || callback.kind() == LOG {
                         ended += callback.end();
                     } else {
                         workers.push(Worker::Callback(callback));
@@ -283,12 +283,11 @@ impl Registry {
 
     /// Begins to make an event safe for the hooks that want it now.
     fn begin(&self, event: Arc<Event>) -> Routed {
-        let workers = lock(&self.workers);
-        let hooks = workers.iter().filter_map(|worker| match worker {
+        let wanting = |worker: &Worker| match worker {
             Worker::Hook(hook) if hook.wants(event.kind) => Some(hook.name().to_owned()),
             _ => None,
-        });
-        let names: Vec<String> = hooks.collect();
+        };
+        let names: Vec<String> = lock(&self.workers).iter().filter_map(wanting).collect();
         let stored = StoredEvent {
             seq: event.seq,
             json: Arc::from(event_json(&event, &self.host)),
@@ -383,7 +382,7 @@ async fn route(mut events: mpsc::Receiver<Arc<Event>>, registry: Arc<Registry>) 
             event = events.recv(), if open && routed.len() < QUEUE => match event {
                 Some(event) => {
                     let mut next = registry.begin(event);
-                    poll_fn(|context| Poll::Ready(next.poll(context))).await.is_ready();
+                    let _ = poll_fn(|context| Poll::Ready(next.poll(context))).await;
                     routed.push_back(next);
                 }
                 None => open = false,

@@ -4,8 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::document::path_text;
-use crate::health::event::Event;
-use crate::health::observation::Space;
+use crate::health::event::{Event, NodeSummary};
 use crate::health::status::Severity;
 
 /// Writes the line of an event to the agent's log.
@@ -18,26 +17,33 @@ pub(super) fn write(event: &Event) {
     }
 }
 
-/// Name, directory, change, why with its numbers, space, node.
+/// Name, directory, change, why with its numbers, space, mode.
 fn line(event: &Event) -> String {
     let mut line = format!("event {} {}: ", event.seq, event.kind.name());
     match (&event.dir, event.role) {
         (Some(dir), Some(role)) => line += &format!("{} ({})", shown(dir), role.name()),
         (Some(dir), None) => line += &shown(dir),
-        (None, _) => line += &node(event),
+        (None, _) => line += event.kind.meaning().trim_end_matches('.'),
     }
-    let axis = event.axis.map(|axis| format!("{}: ", axis.name()));
-    let axis = axis.unwrap_or_default();
-    match (event.from, event.to) {
-        (Some(from), Some(to)) => line += &format!(", {axis}{} → {}", words(from), words(to)),
-        (None, Some(to)) => line += &format!(", {axis}{}", words(to)),
-        _ => {}
+    if let Some(to) = event.to {
+        let axis = event.axis.map(|axis| format!("{}: ", axis.name()));
+        line += &format!(", {}{}", axis.unwrap_or_default(), words(to));
+    }
+    if let Some(from) = event.from {
+        line += &format!(" (was {})", words(from));
     }
     if let Some(reason) = &event.reason {
         line += &format!("; {}", reason.message.escape_debug());
     }
     if let Some(space) = event.space {
-        line += &format!("; {}", room(space));
+        let (available, size) = (bytes(space.available), bytes(space.size));
+        line += &format!("; {available} of {size} available");
+    }
+    if event.dir.is_none() {
+        line += &node(&event.node);
+    }
+    if let Some(mode) = event.node.wanted_mode {
+        line += &format!("; wanted mode: {}", words(mode.name()));
     }
     if event.coalesced > 0 {
         line += &format!("; {} events before it left out", event.coalesced);
@@ -45,24 +51,16 @@ fn line(event: &Event) -> String {
     line
 }
 
-/// What an event of the node means, and which directories made it so.
-fn node(event: &Event) -> String {
-    let mut text = event.kind.meaning().trim_end_matches('.').to_owned();
-    let node = &event.node;
+/// Which directories made an event of the node so.
+fn node(node: &NodeSummary) -> String {
     let lists = [
         ("full", &node.full),
         ("unusable", &node.unusable),
         ("writable", &node.writable),
     ];
-    for (name, dirs) in lists {
-        if !dirs.is_empty() {
-            text += &format!("; {name}: {}", some(dirs));
-        }
-    }
-    if let Some(mode) = node.wanted_mode {
-        text += &format!("; wanted mode: {}", words(mode.name()));
-    }
-    text
+    let named = lists.iter().filter(|(_, dirs)| !dirs.is_empty());
+    let named = named.map(|(name, dirs)| format!("; {name}: {}", some(dirs)));
+    named.collect()
 }
 
 /// Directories named in a line: what fits a terminal.
@@ -84,14 +82,6 @@ fn shown(path: &Path) -> String {
         return text.escape_debug().to_string();
     }
     text
-}
-
-fn room(space: Space) -> String {
-    format!(
-        "{} of {} available",
-        bytes(space.available),
-        bytes(space.size)
-    )
 }
 
 /// Bytes with the largest unit of which there is at least one.
@@ -128,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_changed_why_and_with_which_numbers() {
-        insta::assert_snapshot!(line(&full(42, "/mnt/l1")), @"");
-        insta::assert_snapshot!(line(&all_full(43)), @"");
+        insta::assert_snapshot!(line(&full(42, "/mnt/l1")), @"event 42 diskFull: /mnt/l1 (ledger), space: full (was almost full); usage 0.951 is over full 0.950; 49.0 GiB of 1000.0 GiB available; wanted mode: read only");
+        insta::assert_snapshot!(line(&all_full(43)), @"event 43 allDisksFull: No directory of a role is left that can be written; full: /mnt/l1; writable: /mnt/l2; wanted mode: read only");
         let recovered = Event {
             kind: EventKind::DiskRecovered,
             axis: Some(Axis::Access),
@@ -140,7 +130,7 @@ mod tests {
             coalesced: 3,
             ..full(44, "/mnt/l1")
         };
-        insta::assert_snapshot!(line(&recovered), @"");
+        insta::assert_snapshot!(line(&recovered), @"event 44 diskRecovered: /mnt/l1 (ledger), access: ok (was read only); wanted mode: read only; 3 events before it left out");
     }
 
     #[test]
@@ -152,7 +142,7 @@ mod tests {
     #[test]
     fn long_lists_are_cut() {
         let dirs: Vec<PathBuf> = (1..=7).map(|n| format!("/mnt/l{n}").into()).collect();
-        insta::assert_snapshot!(some(&dirs), @"");
+        insta::assert_snapshot!(some(&dirs), @"/mnt/l1, /mnt/l2, /mnt/l3, /mnt/l4, /mnt/l5 and 2 more");
     }
 
     #[test]

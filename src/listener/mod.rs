@@ -9,6 +9,8 @@ mod dispatcher;
 pub mod hook;
 mod log;
 mod outbox;
+#[cfg(test)]
+mod tests;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,1 +1,154 @@
-//! Being written.
+//! The Prometheus exposition, collected from the snapshot at each scrape: nothing is stored between
+//! scrapes, so a directory that left the configuration leaves no series behind. Reads no disk and
+//! waits for nothing. The families are declared in `family.rs`; `docs/metrics.md` comes from there.
+
+mod family;
+mod process;
+
+use prometheus::TextEncoder;
+use prometheus::proto::{
+    Bucket, Counter, Gauge, Histogram as HistogramProto, LabelPair, Metric, MetricFamily,
+};
+
+use crate::document::{About, path_text};
+use crate::health::snapshot::{DirView, Histogram, SelfView, Snapshot};
+
+pub use family::reference;
+pub use process::ProcessFacts;
+
+/// Bytes of text that one directory needs, with a path of usual length; measured. A wrong guess
+/// costs a larger copy.
+const TEXT_PER_DIR: usize = 5 << 10;
+
+/// Bytes of text that a node without directories needs.
+const TEXT_PER_NODE: usize = 16 << 10;
+
+/// Appends the whole exposition to `out`. Never blocks.
+pub fn render(
+    snapshot: &Snapshot,
+    own: &SelfView,
+    about: &About,
+    process: &ProcessFacts,
+    out: &mut String,
+) {
+    let facts = Facts {
+        snapshot,
+        own,
+        about,
+        process,
+        dirs: snapshot
+            .dirs
+            .iter()
+            .map(|dir| (path_text(&dir.path), &**dir))
+            .collect(),
+    };
+    out.reserve(TEXT_PER_NODE + TEXT_PER_DIR * facts.dirs.len());
+    let encoder = TextEncoder::new();
+    // One family at a time, in the same memory: with many directories, all series at once would
+    // take megabytes.
+    let mut proto = MetricFamily::default();
+    for family in family::FAMILIES {
+        let mut series = Series {
+            labels: family.labels,
+            metrics: proto.take_metric(),
+        };
+        series.metrics.clear();
+        (family.collect)(&facts, &mut series);
+        // The encoder refuses a family without series, and a scrape shows none for it either.
+        let is_empty = series.metrics.is_empty();
+        proto.set_metric(series.metrics);
+        if is_empty {
+            continue;
+        }
+        proto.set_name(family.name.to_owned());
+        proto.set_help(family.help.to_owned());
+        proto.set_field_type(family.kind);
+        encoder
+            .encode_utf8(std::slice::from_ref(&proto), out)
+            .expect("families have names and series, and memory takes every write");
+    }
+}
+
+/// What the families are collected from.
+struct Facts<'a> {
+    snapshot: &'a Snapshot,
+    own: &'a SelfView,
+    about: &'a About,
+    process: &'a ProcessFacts,
+    /// Directories with the text of their path.
+    dirs: Vec<(String, &'a DirView)>,
+}
+
+/// The series of one family.
+struct Series {
+    labels: &'static [&'static str],
+    metrics: Vec<Metric>,
+}
+
+impl Series {
+    /// A series with these label values, in the order of the family's labels.
+    fn metric(&mut self, values: &[&str]) -> &mut Metric {
+        debug_assert_eq!(values.len(), self.labels.len(), "{:?}", self.labels);
+        let pairs = self.labels.iter().zip(values).map(|(name, value)| {
+            let mut pair = LabelPair::default();
+            pair.set_name((*name).to_owned());
+            pair.set_value((*value).to_owned());
+            pair
+        });
+        self.metrics.push(Metric::from_label(pairs.collect()));
+        self.metrics.last_mut().expect("just pushed")
+    }
+
+    fn gauge(&mut self, values: &[&str], value: f64) {
+        let mut gauge = Gauge::default();
+        gauge.set_value(value);
+        self.metric(values).set_gauge(gauge);
+    }
+
+    /// A gauge that exists only while its number is known.
+    fn known(&mut self, values: &[&str], value: Option<f64>) {
+        if let Some(value) = value {
+            self.gauge(values, value);
+        }
+    }
+
+    fn flag(&mut self, values: &[&str], value: bool) {
+        self.gauge(values, if value { 1.0 } else { 0.0 });
+    }
+
+    fn counter(&mut self, values: &[&str], value: f64) {
+        let mut counter = Counter::default();
+        counter.set_value(value);
+        self.metric(values).set_counter(counter);
+    }
+
+    fn count(&mut self, values: &[&str], value: u64) {
+        self.counter(values, float(value));
+    }
+
+    fn histogram(&mut self, values: &[&str], histogram: &Histogram) {
+        let mut cumulated = 0;
+        let buckets = Histogram::BOUNDS.iter().zip(histogram.buckets);
+        let buckets = buckets.map(|(bound, count)| {
+            cumulated += count;
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound(*bound);
+            bucket.set_cumulative_count(cumulated);
+            bucket
+        });
+        let mut proto = HistogramProto::default();
+        proto.set_bucket(buckets.collect());
+        proto.set_sample_sum(histogram.sum);
+        proto.set_sample_count(histogram.count);
+        self.metric(values).set_histogram(proto);
+    }
+}
+
+/// Counts and bytes as Prometheus has them: exact up to 2^53.
+#[allow(clippy::cast_precision_loss)]
+fn float(value: u64) -> f64 {
+    value as f64
+}
+
+#[cfg(test)]
+mod tests;

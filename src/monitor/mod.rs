@@ -32,7 +32,7 @@ pub const ACTION_QUEUE: usize = 4096;
 /// seconds, and a picture costs some microseconds for each directory that was looked at.
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The loop turns at least so often: `/livez` and the watchdog count its turns.
+/// The loop turns and publishes at least so often: the snapshot's time says that it is alive.
 const IDLE_TURN: Duration = Duration::from_secs(1);
 
 /// A prober that died may be away for so long before its directories are unknown: restarts take
@@ -103,7 +103,10 @@ impl Monitor {
         let dirs = std::mem::take(&mut options.dirs);
         let policy = options.policy;
         let early = tracker.configure(started, dirs, policy, &mut options.pins);
-        debug_assert!(early.is_empty(), "nothing is known yet, so nothing can change");
+        debug_assert!(
+            early.is_empty(),
+            "nothing is known yet, so nothing can change"
+        );
         let last_seq = options.last_seq;
         let (snapshots, receiver) = watch::channel(Arc::new(empty_snapshot(started)));
         let mut monitor = Monitor {
@@ -135,7 +138,11 @@ impl Monitor {
 
     /// Runs until [`Action::Stop`] or until nobody can send actions any more; then stops the
     /// prober, which returns at once even when a disk holds it.
-    pub async fn run(mut self, mut actions: mpsc::Receiver<Action>) {
+    pub async fn run(
+        mut self,
+        mut actions: mpsc::Receiver<Action>,
+        mut reports: mpsc::Receiver<Report>,
+    ) {
         loop {
             let wait = self.wait();
             let action = tokio::select! {
@@ -143,17 +150,17 @@ impl Monitor {
                     None | Some(Action::Stop) => break,
                     Some(action) => Some(action),
                 },
+                Some(report) = reports.recv() => Some(Action::Report(report)),
                 () = tokio::time::sleep(wait) => None,
             };
             let now = self.clock.now();
             if let Some(action) = action {
                 self.apply(now, action);
             }
-            // Whatever else has arrived is applied in the same turn, up to one queue's length.
+            // Whatever else the prober has said is applied in the same turn, up to a queue's length.
             for _ in 0..ACTION_QUEUE {
-                match actions.try_recv() {
-                    Ok(Action::Stop) => return self.stop(),
-                    Ok(action) => self.apply(now, action),
+                match reports.try_recv() {
+                    Ok(report) => self.report(now, report),
                     Err(_) => break,
                 }
             }
@@ -202,7 +209,7 @@ impl Monitor {
                     .collect();
                 for id in ids {
                     self.tracker.accept(now, id);
-                    self.prober.forget_place(id);
+                    self.prober.resolve_again(id);
                 }
             }
             Action::ModeObserved(mode) => self.mode_observed(now, mode),
@@ -251,6 +258,10 @@ impl Monitor {
                 });
             }
             Report::Signal { dir, .. } => self.tracker.hurry(now, Some(dir)),
+            Report::Sources { dir, names } => {
+                self.dirty.insert(dir);
+                self.tracker.set_sources(dir, names);
+            }
         }
     }
 
@@ -270,7 +281,11 @@ impl Monitor {
         for (dir, pin) in self.tracker.take_changed_pins() {
             (self.options.keep_pin)(&dir, &pin);
         }
-        if now.elapsed >= self.publish_due() {
+        let changed = self.events_waiting || !self.dirty.is_empty();
+        let idle = self
+            .published
+            .is_none_or(|at| at + IDLE_TURN <= now.elapsed);
+        if (changed && self.publish_due() <= now.elapsed) || idle {
             self.publish_snapshot(now);
         }
     }
@@ -294,7 +309,9 @@ impl Monitor {
     }
 
     fn configure(&mut self, now: Moment, dirs: Vec<Dir>, policy: Policy) {
-        let events = self.tracker.configure(now, dirs, policy, &mut self.options.pins);
+        let events = self
+            .tracker
+            .configure(now, dirs, policy, &mut self.options.pins);
         self.tell(events);
         self.watch_configured();
         self.tracker.hurry(now, None);
@@ -313,6 +330,7 @@ impl Monitor {
                     path: dir.path.clone(),
                     await_cookie: dir.await_cookie,
                     require_mount: dir.require_mount,
+                    pinned: self.tracker.pinned_path(id),
                 };
                 (id, watched)
             })
@@ -334,11 +352,18 @@ impl Monitor {
         if from == to {
             return;
         }
-        let reason = self.tracker.node().wanted_reason().unwrap_or("none").to_owned();
+        let reason = self
+            .tracker
+            .node()
+            .wanted_reason()
+            .unwrap_or("none")
+            .to_owned();
         *self.mode_transitions.entry((to, reason)).or_default() += 1;
         let message = format!("the server is {} now, it was {}", to.name(), from.name());
         let change = Some((from.name(), to.name()));
-        let event = self.tracker.node_event(now, EventKind::ModeChanged, change, message);
+        let event = self
+            .tracker
+            .node_event(now, EventKind::ModeChanged, change, message);
         self.tell(vec![event]);
     }
 
@@ -362,7 +387,9 @@ impl Monitor {
         let (wanted, observed) = (wanted.name(), observed.name());
         let message = format!("the disks ask for {wanted}, the server has been {observed}");
         let change = Some((observed, wanted));
-        let event = self.tracker.node_event(now, EventKind::ModeMismatch, change, message);
+        let event = self
+            .tracker
+            .node_event(now, EventKind::ModeMismatch, change, message);
         self.tell(vec![event]);
     }
 
@@ -403,6 +430,7 @@ impl Monitor {
             .collect();
         let snapshot = Snapshot {
             time: now.wall,
+            elapsed: now.elapsed,
             started_at: self.started.wall,
             severity: self.tracker.severity(),
             ready: self.tracker.is_ready(),
@@ -426,6 +454,7 @@ impl Monitor {
 fn empty_snapshot(now: Moment) -> Snapshot {
     Snapshot {
         time: now.wall,
+        elapsed: now.elapsed,
         started_at: now.wall,
         severity: crate::health::status::Severity::Unknown,
         ready: false,

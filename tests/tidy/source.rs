@@ -135,8 +135,8 @@ fn test_lines(code: &str) -> Vec<Range<usize>> {
     let tokens = tokens(code);
     let mut ranges = Vec::new();
     for (at, window) in tokens.windows(7).enumerate() {
-        let text: String = window.iter().map(|token| token.text.as_str()).collect();
-        if text == "#[cfg(test)]"
+        let texts = window.iter().map(|token| token.text.as_str());
+        if texts.eq(["#", "[", "cfg", "(", "test", ")", "]"])
             && let Some(open) = body(&tokens[at + 7..])
         {
             ranges.push(window[0].line..closing(&tokens, at + 7 + open) + 1);

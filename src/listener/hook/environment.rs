@@ -174,13 +174,47 @@ mod tests {
     #[test]
     fn the_variables_are_those_of_the_contract() {
         let notice = Notice::new(&full(42, "/mnt/l1"), &sample::about().host);
-        insta::assert_snapshot!(text(&notice), @"");
+        insta::assert_snapshot!(text(&notice), @"
+        DIRKEEPER_EVENT=diskFull
+        DIRKEEPER_SEQ=42
+        DIRKEEPER_TIME=2026-11-30T01:02:03.456Z
+        DIRKEEPER_SEVERITY=critical
+        DIRKEEPER_HOST=bk-3
+        DIRKEEPER_BOOKIE_ID=10.0.0.3:3181
+        DIRKEEPER_DIR=/mnt/l1
+        DIRKEEPER_ROLE=ledger
+        DIRKEEPER_FROM=almostFull
+        DIRKEEPER_TO=full
+        DIRKEEPER_CAUSE=bytes
+        DIRKEEPER_MESSAGE=usage 0.951 is over full 0.950
+        DIRKEEPER_USAGE_RATIO=0.951
+        DIRKEEPER_AVAILABLE_BYTES=52613349376
+        DIRKEEPER_WANTED_MODE=readOnly
+        DIRKEEPER_HIGH_PRIORITY_WRITES=true
+        ");
     }
 
     #[test]
     fn what_a_node_event_has_not_is_empty() {
         let notice = Notice::new(&all_full(43), &Host::default());
-        insta::assert_snapshot!(text(&notice), @"");
+        insta::assert_snapshot!(text(&notice), @"
+        DIRKEEPER_EVENT=allDisksFull
+        DIRKEEPER_SEQ=43
+        DIRKEEPER_TIME=2026-11-30T01:02:03.456Z
+        DIRKEEPER_SEVERITY=critical
+        DIRKEEPER_HOST=
+        DIRKEEPER_BOOKIE_ID=
+        DIRKEEPER_DIR=
+        DIRKEEPER_ROLE=
+        DIRKEEPER_FROM=
+        DIRKEEPER_TO=
+        DIRKEEPER_CAUSE=
+        DIRKEEPER_MESSAGE=
+        DIRKEEPER_USAGE_RATIO=
+        DIRKEEPER_AVAILABLE_BYTES=
+        DIRKEEPER_WANTED_MODE=readOnly
+        DIRKEEPER_HIGH_PRIORITY_WRITES=true
+        ");
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod worker;
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -27,6 +28,16 @@ const MAX_PARALLEL: usize = 4;
 
 /// Exit code by which a hook asks to be run again later (`EX_TEMPFAIL`).
 const TEMPORARY_FAILURE: i32 = 75;
+
+/// Stack of our threads: formatting an event with hundreds of directories is the most they do. With
+/// locked memory each stack counts in full.
+const STACK: usize = 256 << 10;
+
+fn thread_named(name: &str) -> thread::Builder {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK)
+}
 
 /// A hook, already validated.
 ///
@@ -48,6 +59,14 @@ pub struct HookOptions {
     pub timeout: Duration,
 }
 
+impl HookOptions {
+    /// The program, for messages.
+    fn program(&self) -> String {
+        let program = self.command.first().map(OsString::as_os_str);
+        program.unwrap_or_default().display().to_string()
+    }
+}
+
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
@@ -67,7 +86,7 @@ pub enum End {
 }
 
 impl End {
-    fn not_run(error: &io::Error) -> End {
+    fn not_run(what: &str, error: &io::Error) -> End {
         // Short of something, being replaced just now, or on a disk that fails: this may pass. A
         // command that is missing, not executable or not a program stays so until somebody acts.
         let temporary = [
@@ -82,7 +101,7 @@ impl End {
         ];
         let errno = error.raw_os_error().map(Errno::from_raw);
         End::NotRun {
-            reason: error.to_string(),
+            reason: format!("{what}: {error}"),
             temporary: errno.is_some_and(|errno| temporary.contains(&errno)),
         }
     }

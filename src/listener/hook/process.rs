@@ -9,7 +9,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
-use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -20,7 +19,7 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::environment::{Notice, PREFIX, PRIVATE};
-use super::{End, HookOptions, Outcome};
+use super::{End, HookOptions, Outcome, thread_named};
 use crate::clock::Clock;
 use crate::health::moment::Elapsed;
 
@@ -146,7 +145,7 @@ impl Running {
                 temporary: true,
             });
         }
-        let refused = |error: io::Error| End::not_run(&error);
+        let refused = |error: io::Error| End::not_run("its pipes", &error);
         let (child_stdin, stdin) = io::pipe().map_err(refused)?;
         let (output, child_output) = io::pipe().map_err(refused)?;
         let (bell, ring) = io::pipe().map_err(refused)?;
@@ -165,18 +164,21 @@ impl Running {
             status: tell_status,
             _counted: Arc::clone(threads),
         };
-        let thread = thread::Builder::new().name("hook process".to_owned());
-        thread.spawn(move || owner.own(command)).map_err(refused)?;
+        thread_named("hook process")
+            .spawn(move || owner.own(command))
+            .map_err(|error| End::not_run("its thread", &error))?;
         let group = match started.recv_timeout(until.saturating_sub(clock.elapsed())) {
-            Ok(started) => started.map_err(refused)?,
+            Ok(Ok(group)) => group,
+            Ok(Err(error)) => return Err(End::not_run(&options.program(), &error)),
             Err(RecvTimeoutError::Timeout) => {
                 return Err(End::NotRun {
-                    reason: "it could not be started within its time-out".to_owned(),
+                    reason: format!("{}: no start within its time-out", options.program()),
                     temporary: true,
                 });
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(refused(io::Error::other("the thread that starts it ended")));
+                let error = io::Error::other("ended too early");
+                return Err(End::not_run("its thread", &error));
             }
         };
         Ok(Running {
@@ -398,4 +400,134 @@ fn is_again(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+    use crate::document::Host;
+    use crate::listener::testing::{full, wait_until};
+
+    fn shell(line: &str, argument: &Path, timeout: Duration) -> HookOptions {
+        let fixed = ["/bin/sh", "-c", line, "hook"].map(OsString::from);
+        HookOptions {
+            name: "page".to_owned(),
+            events: Vec::new(),
+            command: fixed.into_iter().chain([argument.into()]).collect(),
+            timeout,
+        }
+    }
+
+    fn patience(grace: u64) -> Patience {
+        Patience {
+            grace: Duration::from_millis(grace),
+            ..Patience::default()
+        }
+    }
+
+    fn notice() -> Notice {
+        Notice::new(&full(1, "/mnt/l1"), &Host::default())
+    }
+
+    fn exists(pid: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // A zombie that its new parent has not reaped yet is gone, too.
+        !stat.is_empty() && !stat.contains(") Z ")
+    }
+
+    /// Runs a line that writes process numbers into the file `$1` and then hangs.
+    fn run_out_of_time(line: &str, grace: u64) -> (Outcome, Vec<String>, Duration) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pids");
+        let options = shell(line, &file, Duration::from_millis(500));
+        let (threads, clock) = (Threads::default(), Clock::start());
+        let outcome = run(&options, &notice(), &patience(grace), &threads, &clock);
+        let took = clock.elapsed();
+        wait_until("its thread ends", || Arc::strong_count(&threads) == 1);
+        let pids = fs::read_to_string(file).unwrap();
+        (outcome, pids.lines().map(str::to_owned).collect(), took)
+    }
+
+    #[test]
+    fn on_time_out_the_whole_group_is_told_to_end() {
+        let line = "(trap 'echo child; exit' TERM; echo begun; while :; do sleep 0.01; done) &
+            trap 'echo leader; wait; exit' TERM; echo $$ $! >\"$1\"; while :; do sleep 0.01; done";
+        let (outcome, pids, _) = run_out_of_time(line, 200);
+        assert_eq!(outcome.end, End::TimedOut);
+        let output = outcome.output;
+        assert!(
+            output.contains("leader") && output.contains("child"),
+            "{output}"
+        );
+        assert!(!pids.iter().flat_map(|pids| pids.split(' ')).any(exists));
+    }
+
+    #[test]
+    fn what_ignores_term_is_killed_after_the_grace_also_when_its_leader_has_ended() {
+        let stubborn = "trap '' TERM; echo $$ >>\"$1\"; while :; do sleep 0.01; done";
+        let (outcome, pids, took) = run_out_of_time(stubborn, 300);
+        assert_eq!(outcome.end, End::TimedOut);
+        assert!(
+            Duration::from_millis(800) <= took,
+            "TERM came first: {took:?}"
+        );
+        assert!(!exists(&pids[0]));
+
+        let orphan = "(trap '' TERM; while :; do sleep 0.01; done) >/dev/null 2>&1 &
+            echo $! >>\"$1\"; wait";
+        let (outcome, pids, _) = run_out_of_time(orphan, 300);
+        assert_eq!(outcome.end, End::TimedOut);
+        wait_until("the child is killed", || !exists(&pids[0]));
+    }
+
+    #[test]
+    fn a_start_that_comes_after_it_was_given_up_is_ended_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let (bell, ring) = io::pipe().unwrap();
+        let (started, nobody) = mpsc::sync_channel(0);
+        let (release, released) = mpsc::channel();
+        let (status, ended) = mpsc::channel();
+        let owner = Owner {
+            started,
+            ring,
+            released,
+            status,
+            _counted: Threads::default(),
+        };
+        drop((nobody, release));
+        let (stdin, output) = (io::pipe().unwrap(), io::pipe().unwrap());
+        let options = shell("while :; do sleep 1; done", folder.path(), Duration::MAX);
+        owner.own(command(&options, &notice(), stdin.0, output.1).unwrap());
+        let status = ended.recv().unwrap().unwrap();
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+        drop(bell);
+    }
+
+    #[test]
+    fn too_many_starts_that_never_come_back_are_not_added_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = shell("true", folder.path(), Duration::from_secs(60));
+        let threads = Threads::default();
+        let run = || run(&options, &notice(), &patience(1), &threads, &Clock::start());
+        let mut lost = vec![Arc::clone(&threads); MAX_THREADS];
+        assert_eq!(run().end.verdict(), super::super::Verdict::Again);
+        lost.pop();
+        assert_eq!(run().end, End::Exited(0));
+    }
+
+    #[test]
+    fn variables_by_which_a_service_manager_speaks_to_the_agent_are_not_inherited() {
+        let options = shell("true", Path::new("/"), Duration::ZERO);
+        let (stdin, output) = (io::pipe().unwrap(), io::pipe().unwrap());
+        let command = command(&options, &notice(), stdin.0, output.1).unwrap();
+        let removed = command.get_envs().filter(|(_, value)| value.is_none());
+        let mut removed: Vec<_> = removed.filter_map(|(name, _)| name.to_str()).collect();
+        removed.retain(|name| !name.starts_with(PREFIX));
+        let mut private = PRIVATE.to_vec();
+        private.sort_unstable();
+        assert_eq!(removed, private);
+    }
 }

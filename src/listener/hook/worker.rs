@@ -4,13 +4,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::process::{self, Patience, Threads};
-use super::{End, HookOptions, MAX_PARALLEL, Notice, Outcome, Verdict};
+use super::{End, HookOptions, MAX_PARALLEL, Notice, Outcome, Verdict, thread_named};
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::health::event::EventKind;
@@ -28,8 +27,9 @@ const LANE_LIMIT: usize = 2;
 /// built for, about 4 MiB.
 const LIMIT: usize = 2000;
 
-/// Characters of a hook's output that are shown in a problem: a line or two.
-const MAX_SHOWN: usize = 200;
+/// Characters of a hook's trouble, its output among them, that are shown as a problem: a few lines
+/// of the status page. All of it is in the log.
+const MAX_SHOWN: usize = 400;
 
 /// Limits that tests shorten.
 #[derive(Debug, Clone)]
@@ -52,6 +52,22 @@ impl Default for Limits {
             retry_first: Duration::from_secs(1),
             retry_limit: Duration::from_secs(60),
             retry_age: Duration::from_secs(3600),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Limits {
+    /// A second instead of an hour, and no more patience than a test needs.
+    pub(in crate::listener) fn short() -> Limits {
+        Limits {
+            patience: Patience {
+                grace: Duration::from_millis(100),
+                ..Patience::default()
+            },
+            retry_first: Duration::from_millis(10),
+            retry_limit: Duration::from_millis(100),
+            retry_age: Duration::from_secs(1),
         }
     }
 }
@@ -146,6 +162,35 @@ impl State {
         self.deliveries.insert(lane.clone(), delivery);
         Some(lane)
     }
+
+    /// Counts a run and says what it means for its event; none where there is no such delivery.
+    fn judge(
+        &mut self,
+        lane: &LaneKey,
+        outcome: &Outcome,
+        now: Elapsed,
+        limits: &Limits,
+    ) -> Option<Verdict> {
+        let delivery = self.deliveries.get_mut(lane)?;
+        self.durations.observe(outcome.duration);
+        match outcome.end.verdict() {
+            Verdict::Delivered => {
+                self.delivered += 1;
+                return Some(Verdict::Delivered);
+            }
+            Verdict::Again if self.phase != Phase::Removed => {
+                let next_try = now + delivery.backoff.next_wait(fastrand::f64());
+                if next_try <= delivery.first_try + limits.retry_age {
+                    self.retried += 1;
+                    delivery.next_try = Some(next_try);
+                    return Some(Verdict::Again);
+                }
+            }
+            Verdict::Again | Verdict::Failed => {}
+        }
+        self.failed += 1;
+        Some(Verdict::Failed)
+    }
 }
 
 impl HookWorker {
@@ -168,7 +213,7 @@ impl HookWorker {
             }),
             wake: Condvar::new(),
         });
-        let thread = thread::Builder::new().name(format!("hook {}", shared.name));
+        let thread = thread_named("hook");
         let worker = Arc::clone(&shared);
         if let Err(error) = thread.spawn(move || worker.work()) {
             let problem = format!("hook {} has no thread: {error}", shared.name);
@@ -310,7 +355,7 @@ impl Shared {
     /// Runs a delivery in a thread of its own.
     fn run(self: &Arc<Shared>, lane: LaneKey) {
         let (shared, its) = (Arc::clone(self), lane.clone());
-        let thread = thread::Builder::new().name(format!("run {}", self.name));
+        let thread = thread_named("hook run");
         let spawned = thread.spawn(move || {
             let Some((options, notice)) = shared.delivery(&its) else {
                 return;
@@ -324,7 +369,7 @@ impl Shared {
             && let Some((_, notice)) = self.delivery(&lane)
         {
             let outcome = Outcome {
-                end: End::not_run(&error),
+                end: End::not_run("its thread", &error),
                 duration: Duration::ZERO,
                 output: String::new(),
                 output_dropped: 0,
@@ -342,74 +387,47 @@ impl Shared {
 
     /// Draws the consequences of a run.
     fn ended(&self, lane: &LaneKey, notice: &Notice, outcome: &Outcome) {
-        let limits = &self.around.limits;
+        let now = self.around.clock.elapsed();
         let mut state = lock(&self.state);
-        let state_ref = &mut *state;
-        let Some(delivery) = state_ref.deliveries.get_mut(lane) else {
+        let Some(verdict) = state.judge(lane, outcome, now, &self.around.limits) else {
             return;
         };
-        let now = self.around.clock.elapsed();
-        let wait = delivery.backoff.next_wait(fastrand::f64());
-        let too_late = limits.retry_age < now.saturating_sub(delivery.first_try) + wait;
-        let gone = state_ref.phase == Phase::Removed;
-        let verdict = match outcome.end.verdict() {
-            Verdict::Again if too_late || gone => Verdict::Failed,
-            verdict => verdict,
-        };
-        state_ref.durations.observe(outcome.duration);
-        let trouble = self.report(notice, outcome, verdict, wait);
-        state_ref.problem = trouble;
-        match verdict {
-            Verdict::Delivered => state_ref.delivered += 1,
-            Verdict::Failed => state_ref.failed += 1,
-            Verdict::Again => {
-                state_ref.retried += 1;
-                delivery.next_try = Some(now + wait);
+        let text = self.text(notice, outcome, verdict);
+        let shown = text.chars().take(MAX_SHOWN).collect();
+        state.problem = (verdict != Verdict::Delivered).then_some(shown);
+        if verdict != Verdict::Again {
+            state.backlog.finish(lane);
+            // Before the lock is given back: who sees no run going on may rely on it.
+            if let Some(done) = state.deliveries.remove(lane) {
+                self.acknowledge(done.entry.seqs());
             }
         }
-        let done = if verdict == Verdict::Again {
-            None
-        } else {
-            state_ref.backlog.finish(lane);
-            state_ref.deliveries.remove(lane)
-        };
         self.wake.notify_one();
         drop(state);
-        if let Some(done) = done {
-            self.acknowledge(done.entry.seqs());
+        match verdict {
+            Verdict::Delivered => tracing::info!("{text}"),
+            Verdict::Again | Verdict::Failed => tracing::warn!("{text}"),
         }
         self.around.settled.send_replace(());
     }
 
-    /// Logs a run with its output; what is to be shown as a problem is returned.
-    fn report(
-        &self,
-        notice: &Notice,
-        outcome: &Outcome,
-        verdict: Verdict,
-        wait: Duration,
-    ) -> Option<String> {
-        let (name, title) = (&self.name, notice.title());
+    /// A run in words, with its output.
+    fn text(&self, notice: &Notice, outcome: &Outcome, verdict: Verdict) -> String {
+        let (name, title, end) = (&self.name, notice.title(), &outcome.end);
         let seconds = outcome.duration.as_secs_f64();
-        let output = match (outcome.output.trim_end(), outcome.output_dropped) {
-            ("", 0) => String::new(),
-            (text, 0) => format!(", output {text:?}"),
-            (text, more) => format!(", output {text:?} and {more} bytes more"),
-        };
-        let what = match verdict {
-            Verdict::Delivered => {
-                tracing::info!("hook {name} took {title} in {seconds:.2} s{output}");
-                return None;
+        let mut text = match verdict {
+            Verdict::Delivered => format!("hook {name} took {title} in {seconds:.2} s"),
+            Verdict::Again => {
+                format!("hook {name} will be tried again with {title}: {end} after {seconds:.2} s")
             }
-            Verdict::Again => format!(
-                "hook {name} did not take {title}: {}; tried again in {:.1} s",
-                outcome.end,
-                wait.as_secs_f64()
-            ),
-            Verdict::Failed => format!("hook {name} failed on {title}: {}", outcome.end),
+            Verdict::Failed => format!("hook {name} failed on {title}: {end} after {seconds:.2} s"),
         };
-        tracing::warn!("{what} (after {seconds:.2} s{output})");
-        let shown: String = output.chars().take(MAX_SHOWN).collect();
-        Some(what + &shown)
+        if !outcome.output.is_empty() {
+            text += &format!(", output {:?}", outcome.output.trim_end());
+        }
+        if outcome.output_dropped > 0 {
+            text += &format!(" and {} bytes more", outcome.output_dropped);
+        }
+        text
     }
 }

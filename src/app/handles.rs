@@ -1,0 +1,169 @@
+//! What the HTTP server is handed: closures over the parts, none of which blocks.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+
+use super::StartError;
+use crate::clock::Clock;
+use crate::document::About;
+use crate::health::dir::DirId;
+use crate::health::snapshot::{SelfView, Snapshot};
+use crate::http::{Answer, Control, Handles, Order, PastEvent, PastEvents, Refusal};
+use crate::listener::Dispatcher;
+use crate::metrics::{self, ProcessFacts};
+use crate::monitor::Action;
+use crate::state::Store;
+
+/// Counts log lines that did not fit.
+pub(super) type Dropped = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// The loop publishes each second; so many without a picture mean that it does not move.
+const LIVE: Duration = Duration::from_secs(10);
+
+/// A token file is read at start only; more than this is not a token.
+const MAX_TOKEN: u64 = 4096;
+
+/// What the closures are made from.
+pub(super) struct Parts {
+    pub(super) about: About,
+    pub(super) clock: Clock,
+    pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub(super) dispatcher: Dispatcher,
+    pub(super) store: Store,
+    pub(super) actions: mpsc::Sender<Action>,
+    pub(super) reload_ok: Arc<AtomicBool>,
+    pub(super) log_dropped: Dropped,
+    pub(super) token: Option<Arc<str>>,
+    pub(super) first_problems: Vec<String>,
+}
+
+impl Parts {
+    pub(super) fn handles(self) -> Handles {
+        let self_view = self.self_view();
+        let control = self.token.clone().map(|token| Control {
+            token,
+            order: self.orders(),
+        });
+        let metrics = {
+            let (snapshots, own) = (self.snapshots.clone(), Arc::clone(&self_view));
+            let about = self.about.clone();
+            Arc::new(move || {
+                let mut text = String::new();
+                let snapshot = Arc::clone(&snapshots.borrow());
+                metrics::render(&snapshot, &own(), &about, &ProcessFacts::read(), &mut text);
+                text
+            })
+        };
+        let store = self.store.clone();
+        let events = Arc::new(move |since, limit| -> PastEvents {
+            let store = store.clone();
+            Box::pin(async move {
+                let stored = store.events(since, limit).await?;
+                let past = stored.into_iter().map(|event| PastEvent {
+                    seq: event.seq,
+                    json: event.json,
+                });
+                Ok(past.collect())
+            })
+        });
+        Handles {
+            snapshot: self.snapshots.clone(),
+            self_view,
+            about: self.about.clone(),
+            events,
+            live: self.live(),
+            metrics,
+            control,
+        }
+    }
+
+    fn self_view(&self) -> Arc<dyn Fn() -> SelfView + Send + Sync> {
+        let (dispatcher, store) = (self.dispatcher.clone(), self.store.clone());
+        let reload_ok = Arc::clone(&self.reload_ok);
+        let dropped = Arc::clone(&self.log_dropped);
+        let first = self.first_problems.clone();
+        Arc::new(move || {
+            let health = store.health();
+            let mut problems = first.clone();
+            problems.extend(dispatcher.problems());
+            SelfView {
+                listeners: dispatcher.views(),
+                state_store_ok: health.ok,
+                config_reload_ok: reload_ok.load(Ordering::Relaxed),
+                log_lines_dropped: dropped(),
+                writer_restarts: health.restarts,
+                problems,
+            }
+        })
+    }
+
+    /// The loop is alive while its pictures are young. Compared on the monotonic clock and counted
+    /// from when this saw the picture change, so that a stepped wall clock is no death.
+    fn live(&self) -> Arc<dyn Fn() -> Result<(), String> + Send + Sync> {
+        let (clock, snapshots) = (self.clock.clone(), self.snapshots.clone());
+        Arc::new(move || {
+            let age = clock.elapsed().saturating_sub(snapshots.borrow().elapsed);
+            if age < LIVE {
+                return Ok(());
+            }
+            Err(format!(
+                "the monitor loop has not moved for {} s",
+                age.as_secs()
+            ))
+        })
+    }
+
+    fn orders(&self) -> Arc<dyn Fn(Order) -> Answer + Send + Sync> {
+        let (actions, snapshots) = (self.actions.clone(), self.snapshots.clone());
+        let act = move |order| {
+            let path = |id: DirId| {
+                let snapshot = snapshots.borrow();
+                let view = snapshot.dirs.iter().find(|view| view.id == id);
+                let gone = "the directory is not watched any more";
+                view.map(|view| view.path.clone())
+                    .ok_or_else(|| Refusal::Refused(gone.to_owned()))
+            };
+            let action = match order {
+                Order::Probe { dir } => Action::Probe(dir.map(path).transpose()?),
+                Order::Accept { dir } => Action::Accept(path(dir)?),
+                Order::SetMode { .. } => return Err(Refusal::NotSupported),
+            };
+            actions.try_send(action).map_err(|_| Refusal::Busy)
+        };
+        Arc::new(move |order| Box::pin(std::future::ready(act(order))))
+    }
+}
+
+/// Reads the token, once.
+pub(super) fn token(file: PathBuf) -> Result<Arc<str>, StartError> {
+    use std::io::Read;
+    use std::os::unix::fs::PermissionsExt;
+    let read = || -> Result<String, String> {
+        let opened = std::fs::File::open(&file).map_err(|error| error.to_string())?;
+        let facts = opened.metadata().map_err(|error| error.to_string())?;
+        let mode = facts.permissions().mode() & 0o777;
+        if mode & 0o007 != 0 {
+            return Err(format!("others may use it (mode {mode:03o}): chmod 0640"));
+        }
+        let mut text = String::new();
+        let mut limited = opened.take(MAX_TOKEN + 1);
+        limited
+            .read_to_string(&mut text)
+            .map_err(|error| error.to_string())?;
+        match text.trim() {
+            "" => Err("it is empty".to_owned()),
+            _ if text.len() as u64 > MAX_TOKEN => {
+                Err(format!("it is longer than {MAX_TOKEN} bytes"))
+            }
+            token => Ok(token.to_owned()),
+        }
+    };
+    read().map(Into::into).map_err(|why| StartError::Token {
+        file: file.clone(),
+        why,
+    })
+}

@@ -1,0 +1,58 @@
+//! The log: lines to standard error through a bounded queue with its own thread, because standard
+//! error goes to some disk or to a pipe that nobody reads. What does not fit is counted, never
+//! waited for.
+
+use std::io::IsTerminal;
+
+use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::config::LogLevel;
+
+/// Lines that may wait. A line is at most some hundred bytes, so this is less than a megabyte in
+/// the worst case, and more than every directory of a large node changing twice.
+const QUEUE: usize = 2048;
+
+/// Keeps the log's thread; dropping it writes what waits, for at most about a second.
+pub(super) struct Log {
+    counter: ErrorCounter,
+    _guard: WorkerGuard,
+}
+
+impl Log {
+    /// Counts the lines that did not fit.
+    pub(super) fn dropped(&self) -> super::handles::Dropped {
+        let counter = self.counter.clone();
+        std::sync::Arc::new(move || u64::try_from(counter.dropped_lines()).unwrap_or(u64::MAX))
+    }
+}
+
+/// Starts the log.
+pub(super) fn start(level: LogLevel) -> Log {
+    let (writer, guard) = NonBlockingBuilder::default()
+        .lossy(true)
+        .buffered_lines_limit(QUEUE)
+        .thread_name("log")
+        .finish(std::io::stderr());
+    let counter = writer.error_counter();
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    };
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(writer)
+        .with_max_level(level)
+        .with_ansi(colours)
+        .with_target(false)
+        .finish();
+    // A second start within one process (tests) keeps the first log.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+    Log {
+        counter,
+        _guard: guard,
+    }
+}

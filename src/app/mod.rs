@@ -1,0 +1,403 @@
+//! Composition: makes the parts, joins them, runs them and stops them in order. Decides nothing and
+//! does nothing else; every rule is in the part that it joins. The order of a start: address, state
+//! store, listeners, prober, monitor, HTTP; the order of a stop: HTTP, monitor with its prober,
+//! listeners, store.
+
+mod check;
+mod handles;
+mod logging;
+mod reload;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::sync::{mpsc, oneshot, watch};
+
+pub use check::{CheckOptions, check};
+pub use reload::Problem;
+
+use crate::clock::Clock;
+use crate::config::{self, Config, Semantics, Sources};
+use crate::document::{About, Host};
+use crate::health::dir::{Dir, Role};
+use crate::health::snapshot::Snapshot;
+use crate::http;
+use crate::listener::{Dispatcher, HookOptions, Listener};
+use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
+use crate::probe::{Prober, ProberOptions};
+use crate::shutdown::{Request, Signals};
+use crate::state::{Opened, Store, StoreOptions, pins};
+
+/// A stop may take so long before the process ends without it: design's 2 s, less what the system
+/// needs.
+const STOP_LIMIT: Duration = Duration::from_millis(1700);
+
+/// How often the state store's condition is looked at, to say it and to number events above it.
+const STORE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// What the agent says when it has started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Started {
+    /// What is watched, in configured order.
+    pub dirs: Vec<(Role, PathBuf)>,
+    /// Where page, API and metrics are served.
+    pub address: SocketAddr,
+    /// Where events and pins are kept.
+    pub state_dir: PathBuf,
+    /// Names of the hooks.
+    pub hooks: Vec<String>,
+}
+
+/// Why the agent does not start although its configuration is valid.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The state directory belongs to another agent, or to a newer version.
+    #[error("cannot use the state directory {}", .dir.display())]
+    State {
+        /// Which.
+        dir: PathBuf,
+        /// Why not.
+        source: crate::state::StoreError,
+    },
+    /// A setting that this version does not act on.
+    #[error("{0}")]
+    Unsupported(&'static str),
+    /// The token file cannot be used.
+    #[error("cannot use the control_token_file {}: {why}", .file.display())]
+    Token {
+        /// Which.
+        file: PathBuf,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Runs the agent until a signal stops it. `greet` is called when it has started.
+///
+/// # Errors
+/// The configuration is not valid, the address is in use, the state directory belongs to another
+/// agent, or the system refuses threads or signals.
+pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), anyhow::Error> {
+    let config = config::load(&sources)?;
+    let log = logging::start(config.log_level);
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.semantics == Semantics::Bookkeeper {
+        let text = "semantics = \"bookkeeper\" is for `dirkeeper simulate` in this version: leave the key out";
+        return Err(StartError::Unsupported(text).into());
+    }
+    if config.lock_memory {
+        lock_memory();
+    }
+    let token = config
+        .control_token_file
+        .clone()
+        .map(handles::token)
+        .transpose()?;
+    let mut signals = Signals::take().context("cannot take over signals")?;
+    let address = http::bind(config.listen)?;
+    let started = Started {
+        dirs: config
+            .dirs
+            .iter()
+            .map(|dir| (dir.role, dir.path.clone()))
+            .collect(),
+        address: address.local_addr().unwrap_or(config.listen),
+        state_dir: config.state_dir.clone(),
+        hooks: config.hooks.iter().map(|hook| hook.name.clone()).collect(),
+    };
+    let agent = Agent::start(sources, config, log.dropped(), address, token).await?;
+    greet(&started);
+    loop {
+        match signals.next().await {
+            Request::Stop => break,
+            Request::Reload => agent.reload.now(),
+        }
+    }
+    tracing::info!("stopping");
+    signals.end_within(STOP_LIMIT);
+    agent.stop().await;
+    drop(log);
+    Ok(())
+}
+
+/// The hooks of a configuration, as the listener room takes them.
+#[must_use]
+pub fn hooks(config: &Config) -> Vec<HookOptions> {
+    config
+        .hooks
+        .iter()
+        .map(|hook| HookOptions {
+            name: hook.name.clone(),
+            events: hook.events.clone(),
+            command: hook.command.clone(),
+            timeout: hook.timeout,
+        })
+        .collect()
+}
+
+/// This machine's name, as documents say it.
+#[must_use]
+pub fn host_name() -> String {
+    nix::unistd::gethostname().map_or_else(
+        |_| "localhost".to_owned(),
+        |name| name.to_string_lossy().into_owned(),
+    )
+}
+
+/// A running agent.
+struct Agent {
+    actions: mpsc::Sender<Action>,
+    monitor: tokio::task::JoinHandle<()>,
+    http: tokio::task::JoinHandle<()>,
+    stop_http: oneshot::Sender<()>,
+    dispatcher: Dispatcher,
+    store: Store,
+    reload: reload::Reloader,
+}
+
+impl Agent {
+    async fn start(
+        sources: Sources,
+        config: Config,
+        log_dropped: handles::Dropped,
+        address: std::net::TcpListener,
+        token: Option<Arc<str>>,
+    ) -> Result<Agent, anyhow::Error> {
+        let clock = Clock::start();
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let host = Host {
+            host: host_name(),
+            bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
+        };
+        let (store, opened) = open_store(&config, &program, &clock).await?;
+        let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
+        let dispatcher = Dispatcher::start(
+            listeners(&config),
+            Some(store.clone()),
+            opened.pending,
+            host.clone(),
+            clock.clone(),
+        );
+        let (monitor, reports, snapshots) = {
+            let options =
+                monitor_options(&config, opened.pins, opened.last_seq, &store, &dispatcher);
+            let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
+            let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
+            let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
+            (monitor, report_queue, snapshots)
+        };
+        let monitor = tokio::spawn(monitor.run(action_queue, reports));
+        let reload_ok = Arc::new(AtomicBool::new(true));
+        let about = About {
+            host,
+            version: crate::VERSION,
+            revision: crate::REVISION,
+            semantics: "dirkeeper",
+            control: "observe",
+        };
+        let handles = handles::Parts {
+            about,
+            clock: clock.clone(),
+            snapshots: snapshots.clone(),
+            dispatcher: dispatcher.clone(),
+            store: store.clone(),
+            actions: actions.clone(),
+            reload_ok: Arc::clone(&reload_ok),
+            log_dropped,
+            token,
+            first_problems: opened.problems,
+        }
+        .handles();
+        let (stop_http, stopped) = oneshot::channel();
+        let http = tokio::spawn(serve(address, handles, stopped));
+        tokio::spawn(follow_store(
+            store.clone(),
+            dispatcher.clone(),
+            actions.clone(),
+            opened.complete,
+        ));
+        let reload = reload::Reloader::start(
+            sources,
+            config,
+            actions.clone(),
+            dispatcher.clone(),
+            reload_ok,
+        );
+        Ok(Agent {
+            actions,
+            monitor,
+            http,
+            stop_http,
+            dispatcher,
+            store,
+            reload,
+        })
+    }
+
+    /// Stops everything in order. Nothing here waits for a disk.
+    async fn stop(self) {
+        let _ = self.stop_http.send(());
+        let _ = self.actions.send(Action::Stop).await;
+        let _ = self.monitor.await;
+        self.dispatcher.stop().await;
+        self.store.stop();
+        let _ = self.http.await;
+    }
+}
+
+async fn serve(
+    address: std::net::TcpListener,
+    handles: http::Handles,
+    stopped: oneshot::Receiver<()>,
+) {
+    let shutdown = async {
+        let _ = stopped.await;
+    };
+    if let Err(error) = http::serve(address, handles, shutdown).await {
+        tracing::error!("the HTTP server ended: {error}");
+    }
+}
+
+/// Opens the state store. Trouble with it takes away durability, not the start; only a directory
+/// that belongs to somebody else does that.
+async fn open_store(
+    config: &Config,
+    program: &std::path::Path,
+    clock: &Clock,
+) -> Result<(Store, Opened), anyhow::Error> {
+    let options = StoreOptions {
+        state_dir: config.state_dir.clone(),
+        program: program.to_owned(),
+        retention_bytes: config.events.retention_bytes,
+        retention_age: config.events.retention_age,
+    };
+    let store = Store::start(options, clock.clone());
+    let mut opened = store.open().await;
+    if let Some(failure) = opened.failure.take_if(|failure| failure.is_fatal()) {
+        let dir = config.state_dir.clone();
+        return Err(StartError::State {
+            dir,
+            source: failure,
+        }
+        .into());
+    }
+    if opened.pins_lost {
+        opened.problems.push(
+            "the identity pins are lost: the disks that are there now were taken as the right ones"
+                .to_owned(),
+        );
+    }
+    for problem in &opened.problems {
+        tracing::warn!("{problem}");
+    }
+    Ok((store, opened))
+}
+
+fn listeners(config: &Config) -> Vec<Listener> {
+    let hooks = hooks(config).into_iter().map(Listener::Hook);
+    std::iter::once(Listener::Log).chain(hooks).collect()
+}
+
+fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
+    ProberOptions {
+        program,
+        args: Vec::new(),
+        dirs: Vec::new(),
+        lock_memory: config.lock_memory,
+    }
+}
+
+fn monitor_options(
+    config: &Config,
+    known: Vec<(Vec<u8>, Vec<u8>)>,
+    last_seq: u64,
+    store: &Store,
+    dispatcher: &Dispatcher,
+) -> MonitorOptions {
+    let known: HashMap<Vec<u8>, Vec<u8>> = known.into_iter().collect();
+    let (store, dispatcher) = (store.clone(), dispatcher.clone());
+    let key = |dir: &Dir| pins::key(dir.role, &dir.path);
+    MonitorOptions {
+        dirs: config.dirs.clone(),
+        policy: config.policy,
+        pins: Box::new(move |dir| pins::decode(known.get(&key(dir))?)),
+        keep_pin: Box::new(move |dir, pin| store.put_pin(&key(dir), &pins::encode(pin))),
+        publish: Box::new(move |event| dispatcher.dispatch(event)),
+        last_seq,
+    }
+}
+
+/// Tells the monitor about the store, and takes over what it holds when it opens late.
+async fn follow_store(
+    store: Store,
+    dispatcher: Dispatcher,
+    actions: mpsc::Sender<Action>,
+    complete: bool,
+) {
+    let mut tick = tokio::time::interval(STORE_INTERVAL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let late = async {
+        if complete {
+            std::future::pending::<()>().await;
+        }
+        let opened = store.opened().await;
+        dispatcher.resume(opened.pending);
+        std::future::pending().await
+    };
+    tokio::pin!(late);
+    let mut said = (None, 0);
+    loop {
+        tokio::select! {
+            () = &mut late => {}
+            _ = tick.tick() => {}
+        }
+        let health = store.health();
+        let news = (health.problem.clone(), health.last_seq);
+        if news == said {
+            continue;
+        }
+        let numbered = actions.send(Action::Numbered(health.last_seq)).await;
+        let told = actions.send(Action::Problem("state", health.problem)).await;
+        if numbered.is_err() || told.is_err() {
+            return;
+        }
+        said = news;
+    }
+}
+
+/// Locks this process' pages, so that a dead disk under the binary cannot stop the agent.
+fn lock_memory() {
+    use nix::sys::mman::{MlockAllFlags, mlockall};
+    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
+        tracing::warn!("lock_memory is set, but the pages cannot be locked: {error}");
+    }
+}
+
+/// Waits until a snapshot is as wanted, or the time is over.
+async fn wait_for(
+    snapshots: &mut watch::Receiver<Arc<Snapshot>>,
+    limit: Duration,
+    wanted: impl Fn(&Snapshot) -> bool,
+) -> Arc<Snapshot> {
+    let wait = async {
+        while !wanted(&snapshots.borrow_and_update()) {
+            if snapshots.changed().await.is_err() {
+                break;
+            }
+        }
+    };
+    within(limit, wait).await;
+    Arc::clone(&snapshots.borrow())
+}
+
+async fn within(limit: Duration, future: impl Future<Output = ()>) {
+    let _ = tokio::time::timeout(limit, future).await;
+}

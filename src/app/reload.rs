@@ -1,0 +1,148 @@
+//! Reads the configuration again, on SIGHUP and when its files change. Read in a thread that may be
+//! lost, because the file may lie on a dead disk; a valid one takes effect whole, an invalid one
+//! changes nothing and is said.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::config::{self, Config, Problems, Sources, Watch};
+use crate::listener::Dispatcher;
+use crate::monitor::Action;
+
+/// A problem of a configuration, for callers outside.
+pub use crate::config::Problem;
+
+/// Asks for reloads.
+pub(super) struct Reloader {
+    wake: mpsc::Sender<()>,
+}
+
+impl Reloader {
+    pub(super) fn start(
+        sources: Sources,
+        config: Config,
+        actions: mpsc::Sender<Action>,
+        dispatcher: Dispatcher,
+        ok: Arc<AtomicBool>,
+    ) -> Reloader {
+        // One waiting wish is as good as many.
+        let (wake, wakes) = mpsc::channel(1);
+        let task = Task {
+            sources,
+            config,
+            actions,
+            dispatcher,
+            ok,
+            wake: wake.clone(),
+        };
+        tokio::spawn(task.run(wakes));
+        Reloader { wake }
+    }
+
+    /// Reads the configuration again soon.
+    pub(super) fn now(&self) {
+        let _ = self.wake.try_send(());
+    }
+}
+
+struct Task {
+    sources: Sources,
+    config: Config,
+    actions: mpsc::Sender<Action>,
+    dispatcher: Dispatcher,
+    ok: Arc<AtomicBool>,
+    wake: mpsc::Sender<()>,
+}
+
+impl Task {
+    async fn run(mut self, mut wakes: mpsc::Receiver<()>) {
+        let mut watch = self.watch();
+        while wakes.recv().await.is_some() {
+            let Some(result) = self.read().await else {
+                continue;
+            };
+            match result {
+                Ok(config) => {
+                    self.apply(config).await;
+                    drop(watch.take());
+                    watch = self.watch();
+                }
+                Err(problems) => self.refuse(&problems).await,
+            }
+        }
+    }
+
+    /// Watches the files of the present configuration; without a watch SIGHUP still works.
+    fn watch(&self) -> Option<Watch> {
+        let watched = self.config.dirs.iter().map(|dir| dir.path.clone());
+        let files = self.config.files.clone();
+        match config::watch(files, watched.collect(), self.wake.clone()) {
+            Ok(watch) => Some(watch),
+            Err(error) => {
+                tracing::warn!(
+                    "the configuration is not watched for changes, only SIGHUP: {error}"
+                );
+                None
+            }
+        }
+    }
+
+    async fn read(&self) -> Option<Result<Config, Problems>> {
+        let (sources, old) = (self.sources.clone(), self.config.clone());
+        let (answer, result) = oneshot::channel();
+        let reader = move || drop(answer.send(config::reload(&sources, &old)));
+        let thread = thread::Builder::new()
+            .name("reload".to_owned())
+            .spawn(reader);
+        if let Err(error) = thread {
+            tracing::warn!("the configuration cannot be read again: {error}");
+            return None;
+        }
+        result.await.ok()
+    }
+
+    async fn apply(&mut self, config: Config) {
+        for warning in &config.warnings {
+            tracing::warn!("{warning}");
+        }
+        let ended = self.dispatcher.replace(super::listeners(&config));
+        if ended > 0 {
+            tracing::warn!("{ended} events that waited for removed hooks were dropped");
+        }
+        let dirs = config.dirs.clone();
+        let _ = self
+            .actions
+            .send(Action::Configure(dirs, config.policy))
+            .await;
+        let _ = self
+            .actions
+            .send(Action::Problem("configuration", None))
+            .await;
+        self.ok.store(true, Ordering::Relaxed);
+        let (count, hooks) = (config.dirs.len(), config.hooks.len());
+        tracing::info!("the configuration was read again: {count} directories, {hooks} hooks");
+        self.config = config;
+    }
+
+    async fn refuse(&self, problems: &Problems) {
+        self.ok.store(false, Ordering::Relaxed);
+        for problem in &problems.errors {
+            tracing::error!("the changed configuration is not valid and was not used: {problem}");
+        }
+        let count = problems.errors.len();
+        let text = format!(
+            "the changed configuration is not valid ({count} errors) and was not used: {}",
+            problems
+                .errors
+                .first()
+                .map_or_else(String::new, ToString::to_string)
+        );
+        let _ = self
+            .actions
+            .send(Action::Problem("configuration", Some(text)))
+            .await;
+    }
+}

@@ -1,0 +1,196 @@
+//! `hook`: lists the hooks of a configuration, and runs one of them for an event that never happened.
+
+use std::path::PathBuf;
+
+use super::args::{HookCommand, HookTestArguments};
+use super::exit::{Exit, Failure};
+use super::settings::load;
+use super::terminal::{print, printable};
+use crate::app;
+use crate::clock::Clock;
+use crate::document::Host;
+use crate::health::dir::Role;
+use crate::health::event::{Event, EventKind, NodeSummary};
+use crate::health::moment::Timestamp;
+use crate::health::observation::{Operation, Space};
+use crate::health::policy::Mode;
+use crate::health::status::{Axis, Cause, Reason};
+use crate::listener::HookOptions;
+use crate::listener::hook::{Outcome, Verdict, run_once};
+
+/// Runs the command.
+///
+/// # Errors
+/// The configuration is not valid, there is no such hook, or the result cannot be written.
+pub fn run(command: HookCommand) -> Result<Exit, Failure> {
+    match command {
+        HookCommand::List(arguments) => {
+            let config = load(arguments.sources.into())?;
+            print(&list(&app::hooks(&config)))?;
+            Ok(Exit::Ok)
+        }
+        HookCommand::Test(arguments) => test(arguments),
+    }
+}
+
+fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
+    let config = load(arguments.sources.into())?;
+    let hooks = app::hooks(&config);
+    let Some(hook) = hooks.iter().find(|hook| hook.name == arguments.name) else {
+        return Err(no_such_hook(&arguments.name, &hooks));
+    };
+    if !hook.events.is_empty() && !hook.events.contains(&arguments.kind) {
+        let kind = arguments.kind.name();
+        eprintln!(
+            "dirkeeper: the agent would not run this hook for {kind}: it is not in its events"
+        );
+    }
+    let dir = config.dirs.first();
+    let dir = dir.map(|dir| (dir.path.clone(), dir.role));
+    let dir = dir.unwrap_or_else(|| (PathBuf::from("/mnt/made-up"), Role::Ledger));
+    let event = made_up(arguments.kind, dir, Clock::start().now().wall);
+    let host = Host {
+        host: app::host_name(),
+        bookie_id: None,
+    };
+    let outcome = run_once(hook, &event, &host);
+    print(&report(&outcome))?;
+    Ok(match outcome.end.verdict() {
+        Verdict::Delivered => Exit::Ok,
+        Verdict::Again | Verdict::Failed => Exit::FAILED,
+    })
+}
+
+fn no_such_hook(name: &str, hooks: &[HookOptions]) -> Failure {
+    let names: Vec<&str> = hooks.iter().map(|hook| hook.name.as_str()).collect();
+    let failure = Failure::new(Exit::Usage, anyhow::anyhow!("no hook is named '{name}'"));
+    if names.is_empty() {
+        return failure.remedy("declare one in the configuration: [[hook]]");
+    }
+    failure.remedy(format!("one of: {}", names.join(", ")))
+}
+
+/// The hooks, one a line.
+fn list(hooks: &[HookOptions]) -> String {
+    if hooks.is_empty() {
+        return "no hooks\n".to_owned();
+    }
+    let name = |hook: &HookOptions| printable(&hook.name).chars().count();
+    let width = hooks.iter().map(name).max().unwrap_or(0);
+    let mut text = String::new();
+    for hook in hooks {
+        let events = hook.events.iter().map(|kind| kind.name());
+        let mut events = events.collect::<Vec<_>>().join(", ");
+        if events.is_empty() {
+            events.push_str("all events");
+        }
+        // As the debug form quotes it, so that the words of the command can be told apart.
+        let command = format!("{:?}", hook.command);
+        let timeout = humantime::format_duration(hook.timeout);
+        let name = printable(&hook.name);
+        text.push_str(&format!(
+            "{name:<width$}  {events}  within {timeout}  {command}\n"
+        ));
+    }
+    text
+}
+
+/// How the run ended, what follows, and what it printed.
+fn report(outcome: &Outcome) -> String {
+    let verdict = match outcome.end.verdict() {
+        Verdict::Delivered => "the event counts as delivered",
+        Verdict::Again => "the event would be tried again later",
+        Verdict::Failed => "the event would be counted as failed and not tried again",
+    };
+    let seconds = outcome.duration.as_secs_f64();
+    let mut text = format!("{} after {seconds:.3} s: {verdict}\n", outcome.end);
+    if !outcome.output.is_empty() {
+        text.push_str("output:\n");
+        for line in outcome.output.lines() {
+            text.push_str(&format!("  {}\n", printable(line)));
+        }
+    }
+    if outcome.output_dropped != 0 {
+        text.push_str(&format!("  (and {} bytes more)\n", outcome.output_dropped));
+    }
+    text
+}
+
+/// An event of that kind as it might be, number 0, about the first directory that is watched.
+fn made_up(kind: EventKind, (path, role): (PathBuf, Role), time: Timestamp) -> Event {
+    let (axis, from, to, cause, operation) = story(kind);
+    let of_node = axis.is_none();
+    let reason = cause.map(|cause| Reason {
+        cause,
+        operation,
+        errno: (cause == Cause::Io).then_some(5),
+        message: format!("made up by 'dirkeeper hook test': {}", kind.meaning()),
+    });
+    Event {
+        seq: 0,
+        time,
+        kind,
+        severity: kind.severity(),
+        dir: (!of_node).then(|| path.clone()),
+        role: (!of_node).then_some(role),
+        axis,
+        from,
+        to,
+        coalesced: 0,
+        reason,
+        space: (!of_node).then_some(Space {
+            size: 1 << 40,
+            available: 1 << 35,
+            inodes: 1 << 26,
+            inodes_free: 1 << 25,
+        }),
+        node: NodeSummary {
+            full: vec![path],
+            wanted_mode: Some(Mode::ReadOnly),
+            ..NodeSummary::default()
+        },
+    }
+}
+
+type Story = (
+    Option<Axis>,
+    Option<&'static str>,
+    Option<&'static str>,
+    Option<Cause>,
+    Operation,
+);
+
+/// What may have happened when an event of that kind is told.
+fn story(kind: EventKind) -> Story {
+    use EventKind as Kind;
+    let told =
+        |axis, from, to, cause, operation| (Some(axis), Some(from), Some(to), cause, operation);
+    let bytes = Some(Cause::Bytes);
+    let space = |from, to, cause| told(Axis::Space, from, to, cause, Operation::Statvfs);
+    let access = |to, cause, operation| told(Axis::Access, "ok", to, Some(cause), operation);
+    match kind {
+        Kind::DiskAlmostFull | Kind::FillForecast => space("ok", "almostFull", bytes),
+        Kind::DiskFull | Kind::Reminder => space("almostFull", "full", bytes),
+        Kind::DiskWritable => space("full", "ok", None),
+        Kind::DiskJustWritable => space("full", "almostFull", bytes),
+        Kind::DiskBelowWarn => space("almostFull", "ok", None),
+        Kind::DiskFailed => access("failed", Cause::Io, Operation::Sync),
+        Kind::DiskReadOnly => access("readOnly", Cause::ReadOnlyMount, Operation::Mountinfo),
+        Kind::DiskHung => access("hung", Cause::Timeout, Operation::Sync),
+        Kind::DiskVanished => access("vanished", Cause::Missing, Operation::Open),
+        Kind::DiskReplaced => access("replaced", Cause::WrongDevice, Operation::Open),
+        Kind::DiskUnknown => access("unknown", Cause::Prober, Operation::Prober),
+        Kind::DiskRecovered => told(Axis::Access, "failed", "ok", None, Operation::Sync),
+        Kind::DiskSlow => told(Axis::Latency, "normal", "slow", None, Operation::Sync),
+        Kind::ModeWanted | Kind::ModeChanged | Kind::ModeMismatch => (
+            None,
+            Some("writable"),
+            Some("readOnly"),
+            None,
+            Operation::Statvfs,
+        ),
+        Kind::AnyDiskFull | Kind::AllDisksFull | Kind::AllDisksWritable | Kind::FatalError => {
+            (None, None, None, None, Operation::Statvfs)
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A running agent as commands ask it: addresses of its API, and what its silence or its refusal
+//! means for the exit code.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use super::exit::{Exit, Failure};
+use crate::http_client::{Follower, HttpClient, HttpError, Url};
+
+/// Events in one page; at about 1 KiB each a page is far below the limit of an answer.
+pub const PAGE: usize = 1_000;
+
+/// An agent by its address.
+#[derive(Debug)]
+pub struct Agent {
+    client: HttpClient,
+    url: Url,
+}
+
+/// A page of the event log. Each event is kept as it was written.
+#[derive(Debug, Deserialize)]
+pub struct Page {
+    /// The events, oldest first.
+    pub events: Vec<Box<RawValue>>,
+    /// Why older ones may be missing.
+    #[serde(default)]
+    pub problem: Option<String>,
+}
+
+/// How the API says why it refuses.
+#[derive(Deserialize)]
+struct Refusal {
+    error: String,
+}
+
+impl Agent {
+    /// The agent at that address; asks nothing yet.
+    ///
+    /// # Errors
+    /// The system gives no resources for an HTTP client.
+    pub fn new(url: Url) -> Result<Agent, Failure> {
+        let client = HttpClient::new().map_err(|error| Failure::new(Exit::Io, error))?;
+        Ok(Agent { client, url })
+    }
+
+    /// The status document as text.
+    ///
+    /// # Errors
+    /// The agent does not answer, or refuses.
+    pub async fn status(&self) -> Result<String, Failure> {
+        self.get(&self.address("api/v1/status")).await
+    }
+
+    /// At most [`PAGE`] events after number `since`.
+    ///
+    /// # Errors
+    /// The agent does not answer, refuses, or answers with something else.
+    pub async fn events(&self, since: u64) -> Result<Page, Failure> {
+        let mut url = self.address("api/v1/events");
+        url.query_pairs_mut()
+            .append_pair("since", &since.to_string())
+            .append_pair("limit", &PAGE.to_string());
+        self.parse(&self.get(&url).await?)
+    }
+
+    /// All events after number `since`, and new ones as they happen.
+    ///
+    /// # Errors
+    /// The agent does not answer, refuses, or answers with something else.
+    pub async fn follow(&self, since: u64) -> Result<Follower, Failure> {
+        let url = self.address("api/v1/events");
+        Follower::open(self.client.clone(), url, since)
+            .await
+            .map_err(|error| self.failure(error))
+    }
+
+    /// The failure of a command that got this error from the agent.
+    #[must_use]
+    pub fn failure(&self, mut error: HttpError) -> Failure {
+        if let HttpError::Refused { text, .. } = &mut error
+            && let Ok(refusal) = serde_json::from_str::<Refusal>(text)
+        {
+            *text = refusal.error;
+        }
+        let exit = match &error {
+            HttpError::TooLong { .. } | HttpError::NotAStream { .. } => Exit::Data,
+            HttpError::Client(_) => Exit::Io,
+            HttpError::Refused {
+                status: 401 | 403, ..
+            } => Exit::NotPermitted,
+            error if error.is_passing() => Exit::Unavailable,
+            _ => Exit::FAILED,
+        };
+        let failure = Failure::new(exit, error);
+        if exit != Exit::Unavailable {
+            return failure;
+        }
+        failure.remedy(
+            "start an agent with 'dirkeeper run', name another address with --url, or do without \
+             one: 'dirkeeper check', 'dirkeeper events --state-dir DIR'",
+        )
+    }
+
+    /// The text as a document.
+    ///
+    /// # Errors
+    /// It is not one: somebody else answers at this address.
+    pub fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, Failure> {
+        serde_json::from_str(text).map_err(|error| {
+            let what = format!("what {} answered cannot be understood", self.url);
+            Failure::new(Exit::Data, anyhow::Error::new(error).context(what))
+                .remedy("is it an agent of dirkeeper, and of this release?")
+        })
+    }
+
+    async fn get(&self, url: &Url) -> Result<String, Failure> {
+        let body = self.client.get(url).await;
+        let body = body.map_err(|error| self.failure(error))?;
+        // A document that is not UTF-8 is refused by the parser, with the place.
+        Ok(String::from_utf8_lossy(&body).into_owned())
+    }
+
+    /// A path below the agent's address, which may have a path itself (behind a proxy).
+    fn address(&self, path: &str) -> Url {
+        let mut url = self.url.clone();
+        let base = url.path().trim_end_matches('/').to_owned();
+        url.set_path(&format!("{base}/{path}"));
+        url.set_query(None);
+        url.set_fragment(None);
+        url
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::DEFAULT_URL;
+    use super::*;
+
+    #[test]
+    fn paths_are_put_below_the_agents_address() {
+        let check = |url: &str, expected: &str| {
+            let agent = Agent::new(Url::parse(url).unwrap()).unwrap();
+            assert_eq!(agent.address("api/v1/status").as_str(), expected);
+        };
+        check(DEFAULT_URL, "http://127.0.0.1:9475/api/v1/status");
+        check("http://host/bk-3/?x=1#y", "http://host/bk-3/api/v1/status");
+    }
+}

@@ -1,0 +1,166 @@
+//! `[bookie]` and the bookie's own file to what the agent knows about the bookie beside it.
+
+use std::path::PathBuf;
+
+use super::bookie_conf::{BookieConf, BookieFile};
+use super::keys::{Key, Section};
+use super::layer::{Layer, Slot, resolve};
+use super::problem::{Place, Problems, Wrong};
+use super::value::{BookieVersion, Value};
+use crate::health::policy::Policy;
+
+/// The bookie beside which the agent runs.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct BookieConfig {
+    /// Its own properties file.
+    pub conf: Option<PathBuf>,
+    /// What that file sets; nothing without a file.
+    pub file: BookieConf,
+    /// BookKeeper's version.
+    pub version: Option<BookieVersion>,
+    /// Its admin HTTP server, without a final slash.
+    pub admin_url: Option<String>,
+    /// Certificates that the admin server's own is checked against.
+    pub admin_ca: Option<PathBuf>,
+    /// Client certificate for the admin server; comes with `admin_key`.
+    pub admin_cert: Option<PathBuf>,
+    /// Key of that certificate.
+    pub admin_key: Option<PathBuf>,
+    /// What relative directories in its file are relative to.
+    pub home: Option<PathBuf>,
+    /// How many bookies must stay writable; by the cluster if none.
+    pub min_writable_bookies: Option<u32>,
+}
+
+/// What a bookie's file and `[bookie]` come to.
+pub(super) struct Settled {
+    pub(super) bookie: Option<BookieConfig>,
+    pub(super) policy: Policy,
+    pub(super) slots: Layer,
+}
+
+/// Joins our own settings (`node`) with those of the bookie's file (`mapped`).
+pub(super) fn settle(
+    node: &Layer,
+    conf: Option<&Slot>,
+    file: Option<(BookieFile, &Layer)>,
+    problems: &mut Problems,
+) -> Settled {
+    let nothing = Layer::default();
+    let (file, mapped) = match file {
+        Some((file, mapped)) => (Some(file), mapped),
+        None => (None, &nothing),
+    };
+    let mut slots = Layer::default();
+    for key in Key::all_in(Section::Bookie) {
+        slots.set(key, resolve(key, &[node, mapped]));
+    }
+    if let Some(conf) = conf {
+        slots.set(Key::Conf, conf.clone());
+    }
+    certificate(&slots, problems);
+    let path = |key| slots.slot(key).path();
+    let bookie = BookieConfig {
+        conf: path(Key::Conf),
+        version: slots.slot(Key::Version).version(),
+        admin_url: slots.slot(Key::AdminUrl).text(),
+        admin_ca: path(Key::AdminCa),
+        admin_cert: path(Key::AdminCert),
+        admin_key: path(Key::AdminKeyFile),
+        home: path(Key::Home),
+        min_writable_bookies: slots.slot(Key::MinWritableBookies).count(),
+        file: file
+            .as_ref()
+            .map(|file| file.values.clone())
+            .unwrap_or_default(),
+    };
+    let any_full = any_full(&slots, &bookie, file.as_ref(), problems);
+    let policy = Policy {
+        any_full: any_full.any_full().flatten().unwrap_or(true),
+        ..Policy::default()
+    };
+    slots.set(Key::ReadOnlyOnAnyFull, any_full);
+    Settled {
+        bookie: Some(bookie),
+        policy,
+        slots,
+    }
+}
+
+fn certificate(slots: &Layer, problems: &mut Problems) {
+    for (key, other) in [
+        (Key::AdminCert, Key::AdminKeyFile),
+        (Key::AdminKeyFile, Key::AdminCert),
+    ] {
+        let slot = slots.slot(key);
+        if slot.is_set() && !slots.slot(other).is_set() {
+            let wrong = Wrong::new(
+                format!("is of no use without {}", other.path()),
+                "set both or none",
+            );
+            problems.error(slot.problem(key, wrong));
+        }
+    }
+}
+
+/// BookKeeper's releases in which the any-full key began to count, and began to be the default.
+const ANY_FULL_SINCE: (u32, u32) = (4, 16);
+const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
+
+/// Whether one full directory asks for read-only. An unknown version counts as the most dangerous
+/// one: if the bookie goes read-only on one full directory, we must not want it writable.
+fn any_full(
+    slots: &Layer,
+    bookie: &BookieConfig,
+    file: Option<&BookieFile>,
+    problems: &mut Problems,
+) -> Slot {
+    let slot = slots.slot(Key::ReadOnlyOnAnyFull);
+    let name = "readOnlyModeOnAnyDiskFullEnabled";
+    let in_file = bookie.file.read_only_mode_on_any_disk_full_enabled;
+    let place = match (&bookie.conf, file.and_then(|file| file.line(name))) {
+        (Some(conf), Some(line)) => Place::file(conf, line),
+        _ => Place::Derived,
+    };
+    let counts = |version: BookieVersion| version.at_least(ANY_FULL_SINCE.0, ANY_FULL_SINCE.1);
+    let (answer, place) = match (slot.any_full().flatten(), bookie.version, in_file) {
+        (Some(ours), ..) => (ours, slot.place.clone()),
+        (None, Some(version), in_file) if !counts(version) => {
+            if in_file == Some(true) {
+                let problem = format!("is ignored by BookKeeper {version}");
+                let warning = Wrong::new(problem, "the key counts from 4.16.0");
+                problems.warn(warning.at(place, name, "true"));
+            }
+            (false, Place::Derived)
+        }
+        (None, _, Some(in_file)) => (in_file, place),
+        (None, Some(version), None) => {
+            let (major, minor) = ANY_FULL_DEFAULT_SINCE;
+            (version.at_least(major, minor), Place::Derived)
+        }
+        (None, None, None) => {
+            // What is wrong and was reported is no reason for a second sentence.
+            let reported = slot.is_broken()
+                || slots.slot(Key::Version).is_broken()
+                || (bookie.conf.is_some() && file.is_none());
+            let warning = Wrong::new(
+                "cannot be known: it depends on the bookie's version, so true is assumed",
+                "set bookie.version, or the key itself",
+            );
+            let place = bookie.conf.as_ref().map(|conf| Place::file(conf, None));
+            let place = place.unwrap_or_else(|| slot.place.clone());
+            if !reported {
+                problems.warn(warning.at(place, Key::ReadOnlyOnAnyFull.path(), ""));
+            }
+            (true, Place::Derived)
+        }
+    };
+    if !answer {
+        let warning = Wrong::new(
+            "one full directory leaves the bookie writable, and writes to it fail or pile up",
+            "true is recommended, in the bookie's file too",
+        );
+        problems.warn(warning.at(place.clone(), Key::ReadOnlyOnAnyFull.path(), "false"));
+    }
+    Slot::new(Value::AnyFull(Some(answer)), place)
+}

@@ -1,0 +1,59 @@
+//! What `config show` prints: the configuration as it counts, as TOML that can be read back, each
+//! value with the place it comes from.
+
+use super::Config;
+use super::keys::{Key, Section};
+use super::layer::{Layer, Slot};
+use super::value::Value;
+
+/// The effective configuration as TOML.
+#[must_use]
+pub fn show(config: &Config) -> String {
+    let mut text = String::from(
+        "# The configuration as it counts. The thresholds and the probe of each directory stand at\n\
+         # the directory.\n\n",
+    );
+    let origin = &config.origin;
+    section(&mut text, Section::Top, &origin.node);
+    section(&mut text, Section::Events, &origin.node);
+    if let Some(bookie) = &origin.bookie {
+        section(&mut text, Section::Bookie, bookie);
+    }
+    for dir in &origin.dirs {
+        section(&mut text, Section::Dir, dir);
+    }
+    for hook in &origin.hooks {
+        section(&mut text, Section::Hook, hook);
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+    text
+}
+
+fn section(text: &mut String, section: Section, layer: &Layer) {
+    let header = section.header();
+    if !header.is_empty() {
+        text.push_str(&header);
+        text.push('\n');
+    }
+    // A directory's own keys first, then what it takes from thresholds and probe.
+    let (own, taken): (Vec<Key>, Vec<Key>) =
+        Key::all_in(section).partition(|key| key.row().section == section);
+    for key in own.into_iter().chain(taken) {
+        text.push_str(&line(key, &layer.slot(key)));
+        text.push('\n');
+    }
+    text.push('\n');
+}
+
+fn line(key: Key, slot: &Slot) -> String {
+    let name = key.row().name;
+    match &slot.value {
+        None => format!("# {name} is not set"),
+        Some(Value::Path(path)) if path.to_str().is_none() => format!(
+            "# {name} is {path:?} ({}), which TOML cannot express",
+            slot.place
+        ),
+        Some(value) => format!("{name} = {}  # {}", value.to_toml(), slot.place),
+    }
+}

@@ -1,0 +1,391 @@
+//! The one table of keys: name, type, default or example, when a change takes effect, meaning. The
+//! reader, the defaults, `config show`, the reference file and the documentation come from it.
+
+use crate::health::dir::Role;
+
+use super::value::Kind;
+
+/// A part of the configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Section {
+    /// Before the first section.
+    Top,
+    Thresholds,
+    Probe,
+    Events,
+    /// `[[dir]]`, which also takes the keys of thresholds and probe.
+    Dir,
+    Bookie,
+    /// `[[hook]]`.
+    Hook,
+}
+
+impl Section {
+    pub(super) const ALL: [Section; 7] = [
+        Section::Top,
+        Section::Thresholds,
+        Section::Probe,
+        Section::Events,
+        Section::Dir,
+        Section::Bookie,
+        Section::Hook,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Section::Top => "",
+            Section::Thresholds => "thresholds",
+            Section::Probe => "probe",
+            Section::Events => "events",
+            Section::Dir => "dir",
+            Section::Bookie => "bookie",
+            Section::Hook => "hook",
+        }
+    }
+
+    /// May be there several times, `[[name]]`.
+    pub(super) const fn is_list(self) -> bool {
+        matches!(self, Section::Dir | Section::Hook)
+    }
+
+    /// As it is written in a file; nothing for the top.
+    pub(super) fn header(self) -> String {
+        match self {
+            Section::Top => String::new(),
+            section if section.is_list() => format!("[[{}]]", section.name()),
+            section => format!("[{}]", section.name()),
+        }
+    }
+
+    /// What the section is for; the source of the documentation.
+    pub(super) const fn meaning(self) -> &'static str {
+        match self {
+            Section::Top => "The agent itself. These keys stand before the first section.",
+            Section::Thresholds => {
+                "When a directory is almost full, full, and writable again. [thresholds.journal], \
+                 [thresholds.ledger] and [thresholds.index] override it for directories of one \
+                 role, a [[dir]] for one directory. Percent and bytes both apply; the stricter one \
+                 counts."
+            }
+            Section::Probe => {
+                "How often directories are looked at, and how long that may take. A [[dir]] may \
+                 override each key."
+            }
+            Section::Events => "The log of events in the state directory, and reminders.",
+            Section::Dir => {
+                "A directory to watch, one section for each. Every key of [thresholds] and [probe] \
+                 may stand here too and then counts for this directory alone. Directories that the \
+                 bookie's file names are watched without a section; one with the same path and \
+                 role adds settings to them."
+            }
+            Section::Bookie => {
+                "The bookie beside which the agent runs. With this section, nothing is written \
+                 into a directory before the bookie was initialised there."
+            }
+            Section::Hook => {
+                "A program to run for events, one section for each hook. The event is JSON on its \
+                 standard input and in environment variables; no shell is involved."
+            }
+        }
+    }
+}
+
+/// What counts when a file does not set the key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Preset {
+    /// This value, written as in TOML.
+    Default(&'static str),
+    /// Nothing; an example for the documentation, written as in TOML.
+    None(&'static str),
+    /// The key has to be there; an example, written as in TOML.
+    Required(&'static str),
+}
+
+/// When a changed value takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// When the configuration is read again.
+    Reload,
+    /// When the agent is started again.
+    Restart,
+}
+
+/// One key.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) key: Key,
+    pub(super) section: Section,
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) preset: Preset,
+    pub(super) change: Change,
+    pub(super) meaning: &'static str,
+}
+
+macro_rules! keys {
+    ($($section:ident { $($key:ident $name:literal, $kind:expr, $preset:expr, $change:ident, $meaning:literal;)* })*) => {
+        /// A key of the configuration.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub(super) enum Key { $($($key,)*)* }
+
+        /// All keys, section by section.
+        pub(super) const KEYS: &[Row] = &[$($(Row {
+            key: Key::$key,
+            section: Section::$section,
+            name: $name,
+            kind: $kind,
+            preset: $preset,
+            change: Change::$change,
+            meaning: $meaning,
+        },)*)*];
+    };
+}
+
+const SECOND: u64 = 1000;
+const HOUR: u64 = 3600 * SECOND;
+const DAY: u64 = 24 * HOUR;
+
+/// A probe takes some milliseconds on a good disk and is itself a load on it: ten a second of each
+/// directory are the most that makes sense. Over an hour nothing is watched any more.
+const INTERVAL: Kind = Kind::Duration {
+    min: 100,
+    max: HOUR,
+    zero: false,
+};
+
+/// `statvfs` is cheap; the monitor itself goes down to 50 ms when a directory fills fast.
+const SPACE_INTERVAL: Kind = Kind::Duration {
+    min: 50,
+    max: HOUR,
+    zero: false,
+};
+
+/// Under 100 ms every busy disk would count as hung.
+const DEADLINE: Kind = Kind::Duration {
+    min: 100,
+    max: HOUR,
+    zero: false,
+};
+
+const SLOW: Kind = Kind::Duration {
+    min: 1,
+    max: HOUR,
+    zero: false,
+};
+
+const DWELL: Kind = Kind::Duration {
+    min: 1,
+    max: DAY,
+    zero: true,
+};
+
+/// A program needs some time to start at all, and a hook that runs for an hour reports nothing.
+const TIMEOUT: Kind = Kind::Duration {
+    min: 100,
+    max: HOUR,
+    zero: false,
+};
+
+const REMINDER: Kind = Kind::Duration {
+    min: SECOND,
+    max: 30 * DAY,
+    zero: true,
+};
+
+const AGE: Kind = Kind::Duration {
+    min: HOUR,
+    max: 3650 * DAY,
+    zero: false,
+};
+
+/// An event takes about 1 KB: with less, one bad night would not fit.
+const RETENTION: Kind = Kind::Size { min: 1 << 20 };
+
+const BYTES: Kind = Kind::Size { min: 0 };
+
+/// More bookies than any known cluster has.
+const BOOKIES: Kind = Kind::Count {
+    min: 1,
+    max: 100_000,
+};
+
+const ROLES: Kind = Kind::Choice(&[
+    Role::Ledger.name(),
+    Role::Journal.name(),
+    Role::Index.name(),
+]);
+
+use Preset::{Default as Is, None as Eg, Required as Must};
+
+keys! {
+    Top {
+        Listen "listen", Kind::Address, Is("\"127.0.0.1:9475\""), Restart,
+            "Address of the HTTP server: metrics, API, status page.";
+        StateDir "state_dir", Kind::Path, Is("\"/var/lib/dirkeeper\""), Restart,
+            "Where events and the identities of disks are kept. Should not be on a watched disk. Without a configuration file it is $XDG_STATE_HOME/dirkeeper.";
+        Semantics "semantics", Kind::Choice(&["dirkeeper", "bookkeeper"]), Is("\"dirkeeper\""), Restart,
+            "Whether to decide as it should be, or event for event as BookKeeper's own monitor does.";
+        LockMemory "lock_memory", Kind::Bool, Is("false"), Restart,
+            "Lock the agent's pages in memory, so that it goes on when the disk under its own binary hangs. Costs memory.";
+        LogLevel "log_level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), Is("\"info\""), Restart,
+            "How much is logged to standard error.";
+        ControlTokenFile "control_token_file", Kind::Path, Eg("\"/etc/dirkeeper/token\""), Reload,
+            "File with the token that requests need to change something. Without it none can.";
+    }
+    Thresholds {
+        Warn "warn", Kind::Ratio, Is("0.9"), Reload,
+            "Usage over which a directory is almost full.";
+        Full "full", Kind::Ratio, Is("0.95"), Reload,
+            "Usage over which it is full. Where it is lowered and warn or low_watermark is not set, that one's default moves 0.05 below it.";
+        LowWatermark "low_watermark", Kind::Ratio, Is("0.9"), Reload,
+            "Usage below which a full directory may be written again.";
+        WarnAvailable "warn_available", BYTES, Is("\"0B\""), Reload,
+            "Almost full when fewer bytes are available. 0B turns the rule off.";
+        FullAvailable "full_available", BYTES, Is("\"0B\""), Reload,
+            "Full when fewer bytes are available. 0B turns the rule off.";
+        InodesWarn "inodes_warn", Kind::Ratio, Is("0.9"), Reload,
+            "Share of used inodes over which a directory is almost full.";
+        InodesFull "inodes_full", Kind::Ratio, Is("0.95"), Reload,
+            "Share of used inodes over which it is full.";
+        HighPriorityReserve "high_priority_reserve", BYTES, Is("\"1GiB\""), Reload,
+            "Bytes that must be available in a full directory for recovery writes to be allowed.";
+        Dwell "dwell", DWELL, Is("\"30s\""), Reload,
+            "How long a bad condition must be over before a directory counts as recovered.";
+    }
+    Probe {
+        Interval "interval", INTERVAL, Is("\"10s\""), Reload,
+            "Time between two probes, which write, sync and read back a small file.";
+        SpaceInterval "space_interval", SPACE_INTERVAL, Is("\"1s\""), Reload,
+            "Time between two looks at the space; shorter by itself when a directory fills fast.";
+        Deadline "deadline", DEADLINE, Eg("\"5s\""), Reload,
+            "How long an operation may take before the directory is hung. By the medium if not set: solid state 5s, rotating or unknown 15s, network 30s.";
+        Slow "slow", SLOW, Is("\"250ms\""), Reload,
+            "A sync that takes longer is slow, on a rotating disk; a third of it on solid state.";
+    }
+    Events {
+        RetentionBytes "retention_bytes", RETENTION, Is("\"64MiB\""), Reload,
+            "How much of the event log is kept.";
+        RetentionAge "retention_age", AGE, Is("\"30d\""), Reload,
+            "How long events are kept.";
+        ReminderInterval "reminder_interval", REMINDER, Is("\"1h\""), Reload,
+            "Time between two reminders of a status that stays bad.";
+    }
+    Dir {
+        DirPath "path", Kind::Path, Must("\"/mnt/journal\""), Reload,
+            "The directory as the bookie's file names it, not the `current` in it.";
+        DirRole "role", ROLES, Must("\"journal\""), Reload,
+            "What the bookie uses it for.";
+        RequireMount "require_mount", Kind::Bool, Is("false"), Reload,
+            "The path must be a mount point of its own; otherwise it counts as vanished.";
+    }
+    Bookie {
+        Conf "conf", Kind::Path, Eg("\"/etc/bookkeeper/bk_server.conf\""), Reload,
+            "The bookie's own file: directories, thresholds and the admin address are read from it.";
+        Home "home", Kind::Path, Eg("\"/pulsar\""), Reload,
+            "What relative directories in the bookie's file are relative to.";
+        Version "version", Kind::Version, Eg("\"4.17.3\""), Reload,
+            "BookKeeper's version: what an absent key of its file means differs between versions.";
+        AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Reload,
+            "The bookie's admin HTTP server; from its file if that enables one.";
+        AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,
+            "Certificates that the admin server's own is checked against.";
+        AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Reload,
+            "Client certificate for an admin server that asks for one.";
+        AdminKeyFile "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Reload,
+            "Its key.";
+        Control "control", Kind::Choice(&["observe"]), Is("\"observe\""), Reload,
+            "observe: say which mode the disks allow, change nothing.";
+        ReadOnlyOnAnyFull "read_only_on_any_full", Kind::AnyFull, Is("\"bookie\""), Reload,
+            "Whether one full directory asks for read-only, or only all of a role; \"bookie\": as the bookie runs.";
+        MinWritableBookies "min_writable_bookies", BOOKIES, Eg("5"), Reload,
+            "How many bookies must stay writable. The largest ensemble in use and one more if not set.";
+    }
+    Hook {
+        HookName "name", Kind::Name, Must("\"page\""), Reload,
+            "Its name in metrics, logs and `hook test`.";
+        HookEvents "events", Kind::Events, Eg("[\"diskFailed\", \"diskHung\", \"allDisksFull\"]"), Reload,
+            "For which events it runs; for all if not set.";
+        HookCommand "command", Kind::Command, Must("[\"/usr/local/bin/page\", \"--team\", \"storage\"]"), Reload,
+            "The program with its whole path, and its arguments.";
+        HookTimeout "timeout", TIMEOUT, Is("\"30s\""), Reload,
+            "How long one run may take before it is ended.";
+    }
+}
+
+impl Key {
+    pub(super) fn row(self) -> &'static Row {
+        &KEYS[self as usize]
+    }
+
+    /// The key of that name which may stand in that section.
+    pub(super) fn find(section: Section, name: &str) -> Option<Key> {
+        Key::all_in(section).find(|key| key.row().name == name)
+    }
+
+    /// The keys which may stand in that section.
+    pub(super) fn all_in(section: Section) -> impl Iterator<Item = Key> + Clone {
+        KEYS.iter()
+            .filter(move |row| row.section == section || (section == Section::Dir && row.per_dir()))
+            .map(|row| row.key)
+    }
+
+    /// The key with its section, e.g. `thresholds.warn`.
+    pub(super) fn path(self) -> String {
+        join(self.row().section.name(), self.row().name)
+    }
+}
+
+impl Row {
+    /// Belongs to each directory: may be overridden by a `[[dir]]`.
+    pub(super) fn per_dir(&self) -> bool {
+        matches!(self.section, Section::Thresholds | Section::Probe)
+    }
+
+    /// The default or the example, written as in TOML.
+    pub(super) fn written(&self) -> &'static str {
+        match self.preset {
+            Preset::Default(text) | Preset::None(text) | Preset::Required(text) => text,
+        }
+    }
+}
+
+/// `section.name`, or the name alone at the top.
+pub(super) fn join(section: &str, name: &str) -> String {
+    if section.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{section}.{name}")
+    }
+}
+
+/// Words that the configuration format has, and this version does not understand.
+pub(super) const LATER: [&str; 8] = [
+    "webhook",
+    "alertmanager",
+    "textfile",
+    "zookeeper",
+    "reclaim",
+    "drain",
+    "dir.ballast",
+    "bookie.control = \"enforce\"",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_finds_its_row_and_no_name_is_there_twice_in_a_section() {
+        for row in KEYS {
+            assert_eq!(row.key.row().name, row.name);
+            assert_eq!(Key::find(row.section, row.name), Some(row.key));
+        }
+        for section in Section::ALL {
+            let mut names: Vec<_> = Key::all_in(section).map(|key| key.row().name).collect();
+            let count = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), count, "{section:?}");
+        }
+    }
+}

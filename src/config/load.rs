@@ -1,0 +1,259 @@
+//! Joins all sources into a [`Config`]: the one way in for start-up, `config check` and reload.
+
+use toml::de::DeValue;
+
+use super::bookie::{self, Settled};
+use super::bookie_conf;
+use super::dirs::{self, Dirs};
+use super::file::{self, FileSettings};
+use super::hooks;
+use super::keys::{Change, KEYS, Key, Section};
+use super::layer::{Layer, Slot};
+use super::problem::{Place, Problem, Problems, Wrong};
+use super::source::{self, SourceFile};
+use super::value::{Value, absolute};
+use super::{Config, EventsConfig, LogLevel, Origin, Semantics, Sources};
+use crate::health::policy::Policy;
+
+/// Reads and checks the configuration. Blocks on the disks of the configuration files: at run time,
+/// call it from a thread that may be lost.
+///
+/// # Errors
+/// All problems of all sources, warnings included.
+pub fn load(sources: &Sources) -> Result<Config, Problems> {
+    let mut problems = Problems::default();
+    let mut files = Vec::new();
+    let mut settings = match sources.configuration_file() {
+        Some(path) => {
+            let remedy = "name a readable file with --config, or directories with --dir";
+            let bytes = source::read(path, remedy, &mut files, &mut problems);
+            bytes
+                .map(|bytes| file::read(path, bytes, &mut problems))
+                .unwrap_or_default()
+        }
+        None => FileSettings {
+            sound: true,
+            ..FileSettings::default()
+        },
+    };
+    flags(sources, &mut settings.node, &mut problems);
+
+    let conf = bookie_file(sources, &settings.node);
+    let home = settings.node.slot(Key::Home).path();
+    let mut read = None;
+    let mut mapped = bookie_conf::Mapped::default();
+    if let Some(path) = conf.as_ref().and_then(Slot::path) {
+        let bytes = source::read(&path, bookie_conf::REMEDY, &mut files, &mut problems);
+        if let Some(bytes) = bytes {
+            let file = bookie_conf::read(&path, &bytes, &mut problems);
+            mapped = bookie_conf::map(&path, &file, home.as_deref(), &mut problems);
+            read = Some(file);
+        }
+    }
+    let has_bookie = settings.bookie || conf.is_some();
+
+    let named = dirs::join(&settings, &mapped.dirs, &sources.dirs, &mut problems);
+    let layer = has_bookie.then_some(&mapped.layer);
+    let dirs = dirs::settle(named, &settings, layer, &mut problems);
+    let (hooks, hook_slots) = hooks::settle(&settings, &mut problems);
+    let bookie = if has_bookie {
+        let file = read.map(|read| (read, &mapped.layer));
+        bookie::settle(&settings.node, conf.as_ref(), file, &mut problems)
+    } else {
+        Settled {
+            bookie: None,
+            policy: Policy::default(),
+            slots: Layer::default(),
+        }
+    };
+    let node = node_slots(&settings.node);
+    if settings.sound && settings.dirs.is_empty() && sources.dirs.is_empty() && conf.is_none() {
+        problems.error(nothing_to_watch(sources));
+    }
+    whole(&node, &dirs, &mut problems);
+    finish(node, dirs, (hooks, hook_slots), bookie, files, problems)
+}
+
+/// Reads the sources again for an agent that runs with `old`. What cannot change while it runs
+/// stays as it is, with a warning. Blocks like [`load`].
+///
+/// # Errors
+/// All problems of all sources; nothing of the new configuration is to be used then.
+pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
+    let mut config = load(sources)?;
+    for row in KEYS.iter().filter(|row| row.change == Change::Restart) {
+        let before = old.origin.node.slot(row.key);
+        let after = config.origin.node.slot(row.key);
+        if before.value == after.value {
+            continue;
+        }
+        let running = before
+            .value
+            .as_ref()
+            .map(Value::to_toml)
+            .unwrap_or_default();
+        let warning = Wrong::new(
+            format!("takes effect at restart; until then it is {running}"),
+            "restart the agent",
+        );
+        config.warnings.push(after.problem(row.key, warning));
+        config.origin.node.set(row.key, before);
+    }
+    config.listen = old.listen;
+    config.state_dir.clone_from(&old.state_dir);
+    config.semantics = old.semantics;
+    config.lock_memory = old.lock_memory;
+    config.log_level = old.log_level;
+    Ok(config)
+}
+
+/// The command line, laid over the configuration file.
+fn flags(sources: &Sources, node: &mut Layer, problems: &mut Problems) {
+    if let Some(text) = &sources.listen {
+        let place = Place::Flag("--listen");
+        let value = Key::Listen.row().kind.parse(&DeValue::String(text.into()));
+        match value {
+            Ok(value) => node.set(Key::Listen, Slot::new(value, place)),
+            Err(wrong) => problems.error(wrong.at(place, "listen", text)),
+        }
+    }
+    if let Some(path) = &sources.state_dir {
+        let place = Place::Flag("--state-dir");
+        match absolute(path) {
+            Ok(path) => node.set(Key::StateDir, Slot::new(Value::Path(path), place)),
+            Err(wrong) => problems.error(wrong.at(place, "state_dir", path.to_string_lossy())),
+        }
+    }
+    let without_file = sources.configuration_file().is_none();
+    if let (true, None, Some(home)) = (without_file, node.get(Key::StateDir), &sources.state_home) {
+        let path = Value::Path(home.join("dirkeeper"));
+        node.set(Key::StateDir, Slot::new(path, Place::Derived));
+    }
+}
+
+/// Which file of the bookie is read, and who says so.
+fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
+    if let Some(path) = &sources.bookie_conf {
+        let place = Place::Flag("--bookie-conf");
+        // Relative to the working directory, as every path on a command line.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        return Some(Slot::new(Value::Path(path), place));
+    }
+    node.get(Key::Conf).cloned()
+}
+
+/// Everything that is there once, with defaults.
+fn node_slots(node: &Layer) -> Layer {
+    let mut slots = Layer::default();
+    for section in [Section::Top, Section::Events] {
+        for key in Key::all_in(section) {
+            slots.set(key, node.slot(key));
+        }
+    }
+    slots
+}
+
+fn nothing_to_watch(sources: &Sources) -> Problem {
+    let file = sources.configuration_file();
+    let place = file.map_or(Place::Flag("--dir"), |file| Place::file(file, None));
+    Wrong::new(
+        "no directory is named, so there is nothing to watch",
+        "write [[dir]] sections, or name the bookie's file with bookie.conf or --bookie-conf",
+    )
+    .at(place, "", "")
+}
+
+/// What is wrong with the whole rather than with one value.
+fn whole(node: &Layer, dirs: &Dirs, problems: &mut Problems) {
+    let state_dir = node.slot(Key::StateDir);
+    let path = state_dir.path().unwrap_or_default();
+    for dir in &dirs.dirs {
+        if path.starts_with(&dir.path) || dir.path.starts_with(&path) {
+            let warning = Wrong::new(
+                format!(
+                    "shares a path with the watched directory {}: a bad disk would take the state \
+                     with it",
+                    dir.path.display()
+                ),
+                "keep the state on a disk that is not watched",
+            );
+            problems.warn(state_dir.problem(Key::StateDir, warning));
+        }
+    }
+    let (listen, token) = (node.slot(Key::Listen), node.slot(Key::ControlTokenFile));
+    let loopback = listen
+        .address()
+        .is_none_or(|address| address.ip().is_loopback());
+    if token.is_set() && !loopback {
+        let warning = Wrong::new(
+            "is reachable from other machines, and the control token passes unencrypted",
+            "listen on 127.0.0.1, or leave control_token_file out",
+        );
+        problems.warn(listen.problem(Key::Listen, warning));
+    }
+}
+
+fn finish(
+    node: Layer,
+    dirs: Dirs,
+    (hooks, hook_slots): (Vec<super::HookConfig>, Vec<Layer>),
+    bookie: Settled,
+    files: Vec<SourceFile>,
+    problems: Problems,
+) -> Result<Config, Problems> {
+    let problems = problems.sorted();
+    let (Some(listen), Some(state_dir), true) = (
+        node.slot(Key::Listen).address(),
+        node.slot(Key::StateDir).path(),
+        problems.errors.is_empty(),
+    ) else {
+        return Err(problems);
+    };
+    let reminder = node.slot(Key::ReminderInterval).duration();
+    Ok(Config {
+        listen,
+        state_dir,
+        semantics: semantics(&node),
+        lock_memory: node.slot(Key::LockMemory).bool().unwrap_or_default(),
+        log_level: log_level(&node),
+        control_token_file: node.slot(Key::ControlTokenFile).path(),
+        dirs: dirs.dirs,
+        hooks,
+        events: EventsConfig {
+            retention_bytes: node.slot(Key::RetentionBytes).size().unwrap_or_default(),
+            retention_age: node.slot(Key::RetentionAge).duration().unwrap_or_default(),
+        },
+        policy: Policy {
+            // Zero turns reminders off, here as there.
+            reminder_interval: reminder.unwrap_or_default(),
+            ..bookie.policy
+        },
+        warnings: problems.warnings,
+        files,
+        origin: Origin {
+            node,
+            bookie: bookie.bookie.is_some().then_some(bookie.slots),
+            dirs: dirs.slots,
+            dir_places: dirs.places,
+            hooks: hook_slots,
+        },
+        bookie: bookie.bookie,
+    })
+}
+
+fn semantics(node: &Layer) -> Semantics {
+    match node.slot(Key::Semantics).text().as_deref() {
+        Some("bookkeeper") => Semantics::Bookkeeper,
+        _ => Semantics::Dirkeeper,
+    }
+}
+
+fn log_level(node: &Layer) -> LogLevel {
+    match node.slot(Key::LogLevel).text().as_deref() {
+        Some("error") => LogLevel::Error,
+        Some("warn") => LogLevel::Warn,
+        Some("debug") => LogLevel::Debug,
+        Some("trace") => LogLevel::Trace,
+        _ => LogLevel::Info,
+    }
+}

@@ -1,0 +1,65 @@
+//! Reads configuration files as bytes, and remembers what was read so that a change can be noticed.
+
+use std::fs::File;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::problem::{Place, Problems, Wrong};
+
+/// A configuration of a thousand directories has about 100 KB; whatever is larger is another file.
+const FILE_LIMIT: u64 = 1 << 20;
+
+/// A file from which a configuration was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Of its contents; none if it could not be read.
+    digest: Option<u64>,
+}
+
+impl SourceFile {
+    /// The file as it is now. May block on a disk.
+    pub(super) fn now(path: &Path) -> SourceFile {
+        SourceFile::of(path, bytes(path).as_deref().ok())
+    }
+
+    fn of(path: &Path, bytes: Option<&[u8]>) -> SourceFile {
+        SourceFile {
+            path: path.to_owned(),
+            digest: bytes.map(|bytes| {
+                let mut hasher = DefaultHasher::new();
+                bytes.hash(&mut hasher);
+                hasher.finish()
+            }),
+        }
+    }
+}
+
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(FILE_LIMIT + 1)
+        .read_to_end(&mut bytes)?;
+    if FILE_LIMIT < bytes.len() as u64 {
+        return Err(io::Error::other("the file is too large to be one"));
+    }
+    Ok(bytes)
+}
+
+/// The bytes of a file, or none with the reason among the problems. May block on a disk.
+pub(super) fn read(
+    path: &Path,
+    remedy: &str,
+    files: &mut Vec<SourceFile>,
+    problems: &mut Problems,
+) -> Option<Vec<u8>> {
+    let read = bytes(path);
+    files.push(SourceFile::of(path, read.as_deref().ok()));
+    read.map_err(|error| {
+        let wrong = Wrong::new(format!("cannot be read: {error}"), remedy);
+        problems.error(wrong.at(Place::file(path, None), "", ""));
+    })
+    .ok()
+}

@@ -1,0 +1,96 @@
+//! The answers that come straight from the snapshot.
+
+use std::future::{Ready, ready};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use percent_encoding::percent_decode_str;
+use serde::Serialize;
+
+use super::Shared;
+use super::problem::{Problem, json_answer};
+use crate::document::{DirDocument, dir_document, json, path_text, status_document};
+use crate::health::snapshot::{DirView, Snapshot};
+
+/// The list of `/api/v1/dirs`.
+#[derive(Serialize)]
+struct DirsDocument {
+    dirs: Vec<DirDocument>,
+}
+
+pub(super) fn metrics(State(shared): State<Shared>) -> Ready<Response> {
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
+    ready((kind, (shared.handles.metrics)()).into_response())
+}
+
+pub(super) fn livez(State(shared): State<Shared>) -> Ready<Response> {
+    ready(match (shared.handles.live)() {
+        Ok(()) => "ok\n".into_response(),
+        Err(reason) => unavailable(&reason),
+    })
+}
+
+pub(super) fn readyz(State(shared): State<Shared>) -> Ready<Response> {
+    ready(if shared.snapshot().ready {
+        "ok\n".into_response()
+    } else {
+        unavailable("not every directory was judged yet")
+    })
+}
+
+fn unavailable(reason: &str) -> Response {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")).into_response()
+}
+
+pub(super) fn status(State(shared): State<Shared>) -> Ready<Response> {
+    let own = (shared.handles.self_view)();
+    let document = status_document(&shared.snapshot(), &own, &shared.handles.about);
+    ready(json_answer(json(&document)))
+}
+
+pub(super) fn dirs(State(shared): State<Shared>) -> Ready<Response> {
+    let snapshot = shared.snapshot();
+    let dirs = snapshot.dirs.iter().map(|dir| dir_document(dir));
+    ready(json_answer(json(&DirsDocument {
+        dirs: dirs.collect(),
+    })))
+}
+
+pub(super) fn dir(State(shared): State<Shared>, uri: Uri) -> Ready<Response> {
+    // Not axum's path parameter: that would have to be UTF-8.
+    let path = uri.path();
+    let key = path.strip_prefix("/api/v1/dirs/").unwrap_or(path);
+    let key: Vec<u8> = percent_decode_str(key).collect();
+    ready(match find_dir(&shared.snapshot(), &key) {
+        Ok(dir) => json_answer(json(&dir_document(&dir))),
+        Err(problem) => problem.into_response(),
+    })
+}
+
+/// The directory with this index or absolute path; a path may be the bytes themselves or the text
+/// that stands for them. A path that has two roles is found with the first of them.
+pub(super) fn find_dir(snapshot: &Snapshot, key: &[u8]) -> Result<Arc<DirView>, Problem> {
+    let text = String::from_utf8_lossy(key);
+    let found = match text.parse::<usize>() {
+        Ok(index) => snapshot.dirs.get(index),
+        Err(_) => snapshot
+            .dirs
+            .iter()
+            .find(|dir| dir.path.as_os_str().as_bytes() == key || path_text(&dir.path) == text),
+    };
+    found.cloned().ok_or_else(|| {
+        let count = snapshot.dirs.len();
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!(
+                "no directory {text}: give an index below {count} or an absolute path, percent-encoded; /api/v1/dirs lists them"
+            ),
+        )
+    })
+}

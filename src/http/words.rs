@@ -1,0 +1,136 @@
+//! Values as words for people, and their escaping. Used by the status page only.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::health::moment::Timestamp;
+
+/// Text with everything escaped that means something in HTML, inside attributes as well.
+pub(super) struct Escaped<'a>(pub(super) &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
+            let (plain, special) = rest.split_at(at);
+            f.write_str(plain)?;
+            f.write_str(match special.as_bytes()[0] {
+                b'&' => "&amp;",
+                b'<' => "&lt;",
+                b'>' => "&gt;",
+                b'"' => "&quot;",
+                _ => "&#39;",
+            })?;
+            rest = &special[1..];
+        }
+        f.write_str(rest)
+    }
+}
+
+/// A camelCase name as words: `almostFull` is `almost full`.
+pub(super) fn words(name: &str) -> String {
+    let mut text = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_ascii_uppercase() {
+            text.push(' ');
+        }
+        text.push(letter.to_ascii_lowercase());
+    }
+    text
+}
+
+/// A ratio in percent, with as many digits as it has: one that is close to a threshold keeps the
+/// digits that say on which side of it.
+pub(super) fn percent(ratio: f64) -> String {
+    let text = format!("{:.8}", ratio * 100.0);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// Bytes with a binary unit. Rounded down, so that nothing looks like more than it is.
+pub(super) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let Some(power) = bytes
+        .max(1)
+        .ilog2()
+        .checked_div(10)
+        .filter(|power| *power != 0)
+    else {
+        return format!("{bytes} B");
+    };
+    let tenths = (u128::from(bytes) * 10) >> (10 * power);
+    let unit = UNITS[power as usize - 1];
+    format!("{}.{} {unit}", tenths / 10, tenths % 10)
+}
+
+/// A long time, roughly: seconds below two minutes, minutes below a day, else hours.
+pub(super) fn about(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let unit = match seconds {
+        0..120 => 1,
+        120..86_400 => 60,
+        _ => 3600,
+    };
+    humantime::format_duration(Duration::from_secs(seconds / unit * unit)).to_string()
+}
+
+/// A short time in milliseconds, with two significant digits below ten.
+pub(super) fn millis(time: Duration) -> String {
+    let millis = time.as_secs_f64() * 1e3;
+    let digits = match millis {
+        _ if 10.0 <= millis => 0,
+        _ if 1.0 <= millis => 1,
+        _ if 0.1 <= millis => 2,
+        _ => 3,
+    };
+    format!("{millis:.digits$} ms")
+}
+
+/// How long ago `then` was at `now`; nothing when the wall clock was set back between them.
+pub(super) fn age(then: Timestamp, now: Timestamp) -> Duration {
+    Duration::from_millis(u64::try_from(now.0.saturating_sub(then.0)).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn html_is_escaped() {
+        let text = Escaped("a<b> & \"c\" 'd'\n").to_string();
+        assert_eq!(text, "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;\n");
+    }
+
+    #[test]
+    fn names_become_words() {
+        assert_eq!(words("almostFull"), "almost full");
+        assert_eq!(words("ok"), "ok");
+    }
+
+    #[test]
+    fn percent_keeps_the_side_of_a_threshold() {
+        assert_eq!(percent(0.6), "60");
+        assert_eq!(percent(0.9123), "91.23");
+        assert_eq!(percent(0.949_999_9), "94.99999");
+        assert_eq!(percent(0.949_96), "94.996");
+    }
+
+    #[test]
+    fn bytes_have_a_unit() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1 << 10), "1.0 KiB");
+        assert_eq!(bytes((1 << 40) - 1), "1023.9 GiB");
+        assert_eq!(bytes(u64::MAX), "15.9 EiB");
+    }
+
+    #[test]
+    fn times_are_rough() {
+        assert_eq!(about(Duration::from_millis(5_999)), "5s");
+        assert_eq!(about(Duration::from_secs(5_430)), "1h 30m");
+        assert_eq!(about(Duration::from_secs(100_000)), "1day 3h");
+        assert_eq!(millis(Duration::from_micros(12)), "0.012 ms");
+        assert_eq!(millis(Duration::from_micros(240)), "0.24 ms");
+        assert_eq!(millis(Duration::from_millis(3)), "3.0 ms");
+        assert_eq!(millis(Duration::from_millis(700)), "700 ms");
+    }
+}

@@ -1,0 +1,469 @@
+//! The one table of metrics: name, type, help, labels, and how the series are collected. What is
+//! not in it is not exposed, and `docs/metrics.md` is written from it.
+//!
+//! A number that is not known has no series (a NaN would spoil every sum over directories). States
+//! are sets: 1 for the present one, 0 for the others.
+
+use std::fmt::Write;
+
+use prometheus::proto::MetricType;
+
+use super::{Facts, Series, float};
+use crate::document::shown_space;
+use crate::health::event::EventKind;
+use crate::health::observation::Operation;
+use crate::health::policy::Mode;
+use crate::health::snapshot::{DirView, Histogram};
+use crate::health::status::{Cause, Status};
+
+/// Steps whose durations have a series: the look at the space, and what a probe asks of the disk.
+/// Each step costs a series for every directory.
+const STEPS: [Operation; 5] = [
+    Operation::Statvfs,
+    Operation::Create,
+    Operation::Write,
+    Operation::Sync,
+    Operation::Read,
+];
+
+/// One metric family.
+pub(super) struct Family {
+    pub(super) name: &'static str,
+    pub(super) kind: MetricType,
+    pub(super) help: &'static str,
+    pub(super) labels: &'static [&'static str],
+    pub(super) collect: fn(&Facts<'_>, &mut Series),
+}
+
+const fn gauge(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    collect: fn(&Facts<'_>, &mut Series),
+) -> Family {
+    Family {
+        name,
+        kind: MetricType::GAUGE,
+        help,
+        labels,
+        collect,
+    }
+}
+
+const fn counter(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    collect: fn(&Facts<'_>, &mut Series),
+) -> Family {
+    Family {
+        kind: MetricType::COUNTER,
+        ..gauge(name, help, labels, collect)
+    }
+}
+
+const fn histogram(
+    name: &'static str,
+    help: &'static str,
+    labels: &'static [&'static str],
+    collect: fn(&Facts<'_>, &mut Series),
+) -> Family {
+    Family {
+        kind: MetricType::HISTOGRAM,
+        ..gauge(name, help, labels, collect)
+    }
+}
+
+/// Labels of a series of one directory. The role belongs to it: one path may have two.
+const DIR: &[&str] = &["dir", "role"];
+
+/// All families, in the order in which they are exposed.
+pub(super) const FAMILIES: &[Family] = &[
+    gauge(
+        "dirkeeper_build_info",
+        "Version and revision of the running agent; always 1.",
+        &["version", "revision"],
+        |facts, series| series.gauge(&[facts.about.version, facts.about.revision], 1.0),
+    ),
+    gauge(
+        "dirkeeper_dir_status",
+        "Status of the directory in one word: 1 for the present one, 0 for the others.",
+        &["dir", "role", "status"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                for status in Status::ALL {
+                    let labels = [path, dir.role.name(), status.name()];
+                    series.flag(&labels, status == dir.status);
+                }
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_dir_status_since_timestamp_seconds",
+        "When the directory got its present status, in Unix time.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| Some(dir.since.seconds())),
+    ),
+    gauge(
+        "dirkeeper_dir_last_observation_timestamp_seconds",
+        "When the directory was last looked at, well or not, in Unix time.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| Some(dir.last_observation?.seconds())),
+    ),
+    gauge(
+        "dirkeeper_dir_size_bytes",
+        "Size of the file system.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| Some(float(shown_space(dir)?.size))),
+    ),
+    gauge(
+        "dirkeeper_dir_available_bytes",
+        "Bytes that a process without privilege may still write.",
+        DIR,
+        |facts, series| {
+            each_dir(facts, series, |dir| {
+                Some(float(shown_space(dir)?.available))
+            })
+        },
+    ),
+    gauge(
+        "dirkeeper_dir_usage_ratio",
+        "1 - available / size.",
+        DIR,
+        |facts, series| {
+            each_dir(facts, series, |dir| {
+                dir.usage_ratio.filter(|ratio| ratio.is_finite())
+            })
+        },
+    ),
+    gauge(
+        "dirkeeper_dir_inodes",
+        "Inodes of the file system, where it counts them.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| Some(inodes(dir)?.0)),
+    ),
+    gauge(
+        "dirkeeper_dir_inodes_free",
+        "Inodes that a process without privilege may still use.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| Some(inodes(dir)?.1)),
+    ),
+    gauge(
+        "dirkeeper_dir_threshold_ratio",
+        "Usage ratios at which the status of the directory changes.",
+        &["dir", "role", "threshold"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                let limits = &dir.thresholds;
+                for (name, ratio) in [
+                    ("warn", limits.warn),
+                    ("full", limits.full),
+                    ("low_watermark", limits.low_watermark),
+                ] {
+                    series.gauge(&[path, dir.role.name(), name], ratio);
+                }
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_dir_full_in_seconds",
+        "Time until the directory is full at the present rate; +Inf when it may never be, absent without a forecast.",
+        &["dir", "role", "bound"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                let Some(forecast) = dir.forecast else {
+                    continue;
+                };
+                let seconds = |time: std::time::Duration| time.as_secs_f64().round();
+                let latest = forecast.latest.map_or(f64::INFINITY, seconds);
+                for (bound, value) in [
+                    ("expected", seconds(forecast.expected)),
+                    ("earliest", seconds(forecast.earliest)),
+                    ("latest", latest),
+                ] {
+                    series.gauge(&[path, dir.role.name(), bound], value);
+                }
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_high_priority_room_bytes",
+        "Bytes for recovery writes beyond the reserve; 0 when there is less than the reserve.",
+        DIR,
+        |facts, series| {
+            each_dir(facts, series, |dir| {
+                Some(float(dir.high_priority_room?.bytes))
+            });
+        },
+    ),
+    counter(
+        "dirkeeper_dir_transitions_total",
+        "Changes of the directory's status, by the new status.",
+        &["dir", "role", "to"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                for to in Status::ALL {
+                    let changes = dir.transitions.get(&to).copied().unwrap_or_default();
+                    series.count(&[path, dir.role.name(), to.name()], changes);
+                }
+            }
+        },
+    ),
+    histogram(
+        "dirkeeper_probe_duration_seconds",
+        "Durations of the steps of all looks and probes.",
+        &["step"],
+        |facts, series| {
+            let none = Histogram::default();
+            for step in STEPS {
+                let durations = facts.snapshot.probe_histograms.get(&step);
+                series.histogram(&[step.name()], durations.unwrap_or(&none));
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_probe_last_duration_seconds",
+        "Durations of the steps of the newest probe of the directory.",
+        &["dir", "role", "step"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                for step in STEPS {
+                    let duration = dir.durations.get(&step).map(|time| time.as_secs_f64());
+                    series.known(&[path, dir.role.name(), step.name()], duration);
+                }
+            }
+        },
+    ),
+    counter(
+        "dirkeeper_probe_failures_total",
+        "Looks and probes that failed, by cause.",
+        &["dir", "role", "cause"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                for cause in Cause::ALL {
+                    let failures = dir.failures.get(&cause).copied().unwrap_or_default();
+                    if failures == 0 && is_verdict(cause) {
+                        continue;
+                    }
+                    series.count(&[path, dir.role.name(), cause.name()], failures);
+                }
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_probe_in_flight_seconds",
+        "Age of the operation that is running on the directory; 0 when none is late.",
+        DIR,
+        |facts, series| {
+            each_dir(facts, series, |dir| {
+                Some(dir.in_flight.unwrap_or_default().as_secs_f64())
+            });
+        },
+    ),
+    gauge(
+        "dirkeeper_mode",
+        "Mode that the disks allow (wanted) and that the server has (observed): 1 for the present one, all 0 while nobody can say.",
+        &["kind", "mode"],
+        |facts, series| {
+            let view = &facts.snapshot.mode;
+            for (kind, present) in [("wanted", view.wanted), ("observed", view.observed)] {
+                for mode in [Mode::Writable, Mode::ReadOnly] {
+                    series.flag(&[kind, mode.name()], present == Some(mode));
+                }
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_high_priority_writes",
+        "Whether recovery writes are possible, by the disks (wanted).",
+        &["kind"],
+        |facts, series| series.flag(&["wanted"], facts.snapshot.mode.high_priority_writes),
+    ),
+    counter(
+        "dirkeeper_mode_transitions_total",
+        "Changes of the mode, by the new mode and the reason.",
+        &["to", "reason"],
+        |facts, series| {
+            for ((to, reason), changes) in &facts.snapshot.mode.transitions {
+                series.count(&[to.name(), reason], *changes);
+            }
+        },
+    ),
+    counter(
+        "dirkeeper_events_total",
+        "Events since the start of the agent.",
+        &["event"],
+        |facts, series| {
+            for kind in EventKind::ALL {
+                let events = facts.snapshot.event_counts.get(kind).copied();
+                series.count(&[kind.name()], events.unwrap_or_default());
+            }
+        },
+    ),
+    counter(
+        "dirkeeper_listener_events_total",
+        "Events handed to the listener, by what became of them.",
+        &["listener", "outcome"],
+        |facts, series| {
+            for view in &facts.own.listeners {
+                for (outcome, events) in [
+                    ("delivered", view.delivered),
+                    ("failed", view.failed),
+                    ("retried", view.retried),
+                    ("coalesced", view.coalesced),
+                ] {
+                    series.count(&[&view.name, outcome], events);
+                }
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_listener_queue_length",
+        "Events that wait for the listener.",
+        &["listener"],
+        |facts, series| {
+            for view in &facts.own.listeners {
+                series.gauge(&[&view.name], float(view.pending));
+            }
+        },
+    ),
+    histogram(
+        "dirkeeper_hook_duration_seconds",
+        "Durations of the runs of the hook.",
+        &["hook"],
+        |facts, series| {
+            for view in &facts.own.listeners {
+                if let Some(durations) = &view.durations {
+                    series.histogram(&[&view.name], durations);
+                }
+            }
+        },
+    ),
+    counter(
+        "dirkeeper_child_restarts_total",
+        "Restarts of the agent's child processes.",
+        &["child"],
+        |facts, series| {
+            series.count(&["prober"], facts.snapshot.prober_restarts);
+            series.count(&["writer"], facts.own.writer_restarts);
+        },
+    ),
+    gauge(
+        "dirkeeper_children_abandoned",
+        "Child processes that did not end when they were killed and were left behind.",
+        &[],
+        |facts, series| series.gauge(&[], float(facts.snapshot.children_abandoned)),
+    ),
+    counter(
+        "dirkeeper_log_lines_dropped_total",
+        "Log lines that did not fit into the queue.",
+        &[],
+        |facts, series| series.count(&[], facts.own.log_lines_dropped),
+    ),
+    gauge(
+        "dirkeeper_loop_last_turn_timestamp_seconds",
+        "When the monitor loop made its newest turn, in Unix time.",
+        &[],
+        |facts, series| series.gauge(&[], facts.snapshot.time.seconds()),
+    ),
+    gauge(
+        "dirkeeper_state_store_ok",
+        "1 while the state store takes events in time; 0 while they are kept in memory only.",
+        &[],
+        |facts, series| series.flag(&[], facts.own.state_store_ok),
+    ),
+    gauge(
+        "dirkeeper_config_reload_ok",
+        "1 when the newest reading of the configuration was valid; 0 while an older one is in force.",
+        &[],
+        |facts, series| series.flag(&[], facts.own.config_reload_ok),
+    ),
+    counter(
+        "process_cpu_seconds_total",
+        "User and system CPU time of the agent in seconds, without its children.",
+        &[],
+        |facts, series| {
+            if let Some(seconds) = facts.process.cpu_seconds {
+                series.counter(&[], seconds);
+            }
+        },
+    ),
+    gauge(
+        "process_max_fds",
+        "Most file descriptors that the agent may open.",
+        &[],
+        |facts, series| series.known(&[], facts.process.max_fds),
+    ),
+    gauge(
+        "process_open_fds",
+        "File descriptors that the agent has open.",
+        &[],
+        |facts, series| series.known(&[], facts.process.open_fds),
+    ),
+    gauge(
+        "process_resident_memory_bytes",
+        "Resident memory of the agent, without its children.",
+        &[],
+        |facts, series| series.known(&[], facts.process.resident_bytes),
+    ),
+    gauge(
+        "process_start_time_seconds",
+        "When the agent started, in Unix time.",
+        &[],
+        |facts, series| series.gauge(&[], facts.snapshot.started_at.seconds()),
+    ),
+    gauge(
+        "process_threads",
+        "Threads of the agent.",
+        &[],
+        |facts, series| series.known(&[], facts.process.threads),
+    ),
+    gauge(
+        "process_virtual_memory_bytes",
+        "Virtual memory of the agent, without its children.",
+        &[],
+        |facts, series| series.known(&[], facts.process.virtual_bytes),
+    ),
+];
+
+/// One series for each directory of which the number is known.
+fn each_dir(facts: &Facts<'_>, series: &mut Series, number: fn(&DirView) -> Option<f64>) {
+    for (path, dir) in &facts.dirs {
+        series.known(&[path, dir.role.name()], number(dir));
+    }
+}
+
+/// Causes of verdicts on numbers and kernel signals: no probe fails by them, so they cost no series.
+fn is_verdict(cause: Cause) -> bool {
+    matches!(cause, Cause::Inodes | Cause::KernelError | Cause::NoSize)
+}
+
+/// All inodes and the free ones, where the file system has the notion.
+fn inodes(dir: &DirView) -> Option<(f64, f64)> {
+    let space = shown_space(dir).filter(|space| space.inodes != 0)?;
+    Some((float(space.inodes), float(space.inodes_free)))
+}
+
+/// The text of `docs/metrics.md`.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Metrics\n\n\
+         Written from the table in `src/metrics/family.rs`; do not edit. A directory's `dir` is its \
+         path, with bytes that are not UTF-8 written `\\xNN`. A number that is not known has no \
+         series, and is never 0.\n\n\
+         | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
+    );
+    for family in FAMILIES {
+        let kind = format!("{:?}", family.kind).to_lowercase();
+        let labels: Vec<String> = family
+            .labels
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let (name, labels, help) = (family.name, labels.join(", "), family.help);
+        writeln!(text, "| `{name}` | {kind} | {labels} | {help} |")
+            .expect("memory takes every write");
+    }
+    text
+}

@@ -1,0 +1,98 @@
+//! The exposition as a whole, its documentation, and what Prometheus' own checker says.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::*;
+use crate::document::sample;
+
+fn exposition(snapshot: &Snapshot) -> String {
+    let process = ProcessFacts {
+        cpu_seconds: Some(1.25),
+        threads: Some(5.0),
+        virtual_bytes: Some(1e8),
+        resident_bytes: Some(5e6),
+        open_fds: Some(17.0),
+        max_fds: Some(1024.0),
+    };
+    let mut text = String::new();
+    render(
+        snapshot,
+        &sample::self_view(),
+        &sample::about(),
+        &process,
+        &mut text,
+    );
+    text
+}
+
+#[test]
+fn the_exposition_is_complete_and_escaped() {
+    insta::assert_snapshot!("exposition", exposition(&sample::snapshot()));
+}
+
+#[test]
+fn nothing_unknown_is_shown_as_a_number() {
+    let mut snapshot = sample::snapshot();
+    snapshot.dirs = vec![sample::unknown_dir(0, "/mnt/l", crate::health::dir::Role::Ledger).into()];
+    let text = exposition(&snapshot);
+    let shown: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("dir=") && !line.ends_with(" 0"))
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    dirkeeper_dir_status{dir="/mnt/l",role="ledger",status="unknown"} 1
+    dirkeeper_dir_status_since_timestamp_seconds{dir="/mnt/l",role="ledger"} 1796000463.456
+    dirkeeper_dir_threshold_ratio{dir="/mnt/l",role="ledger",threshold="warn"} 0.9
+    dirkeeper_dir_threshold_ratio{dir="/mnt/l",role="ledger",threshold="full"} 0.95
+    dirkeeper_dir_threshold_ratio{dir="/mnt/l",role="ledger",threshold="low_watermark"} 0.9
+    "#);
+}
+
+#[test]
+fn a_directory_that_left_leaves_no_series() {
+    let mut snapshot = sample::snapshot();
+    assert!(exposition(&snapshot).contains("journal one"));
+    snapshot.dirs.clear();
+    assert!(!exposition(&snapshot).contains("dir="));
+}
+
+#[test]
+fn the_reference_in_docs_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, reference()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(
+        written,
+        reference(),
+        "docs/metrics.md is stale: UPDATE=1 cargo test rewrites it"
+    );
+}
+
+/// Skipped where `promtool` is not installed; the test script installs it.
+#[test]
+fn promtool_has_nothing_to_say() {
+    let promtool = Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = promtool else {
+        return;
+    };
+    let text = exposition(&sample::snapshot());
+    promtool
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let output = promtool.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert_eq!(String::from_utf8_lossy(&said), "");
+    assert!(output.status.success());
+}

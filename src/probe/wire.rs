@@ -1,0 +1,553 @@
+//! What the agent and its prober say to each other through two pipes: postcard in the frames of
+//! `child::frame`, after a greeting with the version. The types here are spoken nowhere else; what
+//! was observed is converted to and from `health::observation` at this edge.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::child::frame;
+use crate::health::observation::{
+    Cookie, Device, Failure, Finding, Identity, Look, Medium, Mount, Operation, Space,
+};
+
+/// Version of everything below. Raised with each change of a message: agent and prober are the
+/// same file, but that file may be replaced while an agent runs, and then the next prober is newer.
+pub const VERSION: u32 = 1;
+
+/// Longest frame. The longest message holds two paths (4 KiB each at most) and one line of the
+/// mount table with its options (a page each); four times that leaves room for details.
+pub const MAX_FRAME: usize = 64 * 1024;
+
+/// What the agent asks. The greeting stays first in every version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    /// First message.
+    Greeting {
+        /// The agent's [`VERSION`].
+        version: u32,
+        /// Lock all pages of the child in memory.
+        lock_memory: bool,
+    },
+    /// Watch this directory, or watch it with these settings from now on.
+    Watch {
+        /// Which.
+        dir: u32,
+        /// Configured path.
+        path: WirePath,
+        /// Write nothing before `current/VERSION` exists.
+        await_cookie: bool,
+        /// Write nothing unless the directory is a mount point.
+        require_mount: bool,
+        /// Where the path led when it was first resolved.
+        pinned: Option<WirePath>,
+    },
+    /// Forget this directory.
+    Unwatch {
+        /// Which.
+        dir: u32,
+    },
+    /// Resolve the configured path anew at the next look.
+    Resolve {
+        /// Which.
+        dir: u32,
+    },
+    /// Look at it; answered by [`Answer::Looked`].
+    Look {
+        /// Which.
+        dir: u32,
+        /// How closely.
+        kind: Kind,
+        /// The place that the last look showed: the child writes only there.
+        expected: Option<Place>,
+    },
+}
+
+/// How closely to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Kind {
+    /// Open and ask for the space.
+    Space,
+    /// And read cookie and UUID, remove leftovers.
+    Full,
+    /// And write, sync, read back, compare.
+    Probe,
+}
+
+/// Device and mount on which a directory was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Place {
+    /// Major and minor number.
+    pub device: (u32, u32),
+    /// Kernel's id of the mount.
+    pub mount_id: Option<u64>,
+}
+
+/// What the prober says. The greeting stays first in every version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// First message.
+    Greeting {
+        /// The child's [`VERSION`].
+        version: u32,
+    },
+    /// Still here; sent twice a second.
+    Heartbeat,
+    /// A look ended.
+    Looked {
+        /// Which directory.
+        dir: u32,
+        /// What was found.
+        look: WireLook,
+        /// How the probe file was read back, when it was.
+        reading: Option<Reading>,
+    },
+    /// A look is still running; repeated with each heartbeat.
+    InFlight {
+        /// Which directory.
+        dir: u32,
+        /// Index into [`Operation::ALL`].
+        operation: u8,
+        /// How long, on the child's attended clock.
+        age: Duration,
+        /// The directory of the same file system whose operation this one waits for.
+        behind: Option<u32>,
+    },
+    /// The mount table has this for the directory.
+    Mounted {
+        /// Which directory.
+        dir: u32,
+        /// Its line.
+        mount: WireMount,
+    },
+    /// Something suspicious.
+    Signal {
+        /// Which directory.
+        dir: u32,
+        /// What.
+        what: String,
+    },
+}
+
+/// How a probe file was read back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reading {
+    /// From the device, past the page cache.
+    Direct,
+    /// Perhaps from the page cache: the file system refuses direct reads.
+    Buffered,
+}
+
+/// A message as one frame, appended to `out`.
+///
+/// # Errors
+/// The message is over [`MAX_FRAME`].
+pub fn encode(message: &impl Serialize, out: &mut Vec<u8>) -> io::Result<()> {
+    let body = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    frame::write(out, &body, MAX_FRAME)
+}
+
+/// The message in a frame.
+///
+/// # Errors
+/// It is none that this version knows.
+pub fn decode<'a, Message: Deserialize<'a>>(body: &'a [u8]) -> io::Result<Message> {
+    postcard::from_bytes(body).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// A path as its bytes, whatever they are.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WirePath(Vec<u8>);
+
+impl From<&Path> for WirePath {
+    fn from(path: &Path) -> Self {
+        WirePath(path.as_os_str().as_bytes().to_vec())
+    }
+}
+
+impl From<WirePath> for PathBuf {
+    fn from(path: WirePath) -> Self {
+        PathBuf::from(OsString::from_vec(path.0))
+    }
+}
+
+/// [`Look`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireLook {
+    durations: Vec<(u8, Duration)>,
+    space: Option<[u64; 4]>,
+    identity: Option<WireIdentity>,
+    probed: bool,
+    failure: Option<WireFailure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct WireIdentity {
+    device: Option<(u32, u32)>,
+    mount_id: Option<u64>,
+    fsid: u64,
+    uuid: Option<String>,
+    cookie: WireCookie,
+    canonical: WirePath,
+    boot_id: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum WireCookie {
+    NotRead,
+    Absent,
+    Present { instance: String, bookie: String },
+    Unreadable(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct WireFailure {
+    operation: u8,
+    errno: Option<i32>,
+    detail: String,
+    finding: WireFinding,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum WireFinding {
+    Errno,
+    WrongBytes,
+    LeadsElsewhere,
+    NotADirectory,
+    OnlyUsRefused,
+    ProberTrouble,
+}
+
+/// [`Mount`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WireMount {
+    id: u64,
+    device: (u32, u32),
+    root: WirePath,
+    point: WirePath,
+    source: String,
+    fs_type: String,
+    options: String,
+    read_only: bool,
+    emergency: Option<String>,
+    medium: WireMedium,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+enum WireMedium {
+    SolidState,
+    Rotating,
+    Network,
+    Memory,
+    Unknown,
+}
+
+/// Place of an operation in [`Operation::ALL`].
+#[must_use]
+pub fn operation_code(operation: Operation) -> u8 {
+    let place = Operation::ALL.iter().position(|each| *each == operation);
+    place
+        .and_then(|place| u8::try_from(place).ok())
+        .unwrap_or(0)
+}
+
+/// The operation at a place in [`Operation::ALL`]; a place that does not exist is taken for the
+/// prober's own trouble.
+#[must_use]
+pub fn operation_of(code: u8) -> Operation {
+    let known = Operation::ALL.get(usize::from(code)).copied();
+    known.unwrap_or(Operation::Prober)
+}
+
+fn numbers(device: Device) -> (u32, u32) {
+    (device.major, device.minor)
+}
+
+/// A device from its two numbers.
+#[must_use]
+pub const fn device_of((major, minor): (u32, u32)) -> Device {
+    Device { major, minor }
+}
+
+impl From<Look> for WireLook {
+    fn from(look: Look) -> Self {
+        let durations = look.durations.iter();
+        WireLook {
+            durations: durations
+                .map(|(operation, took)| (operation_code(*operation), *took))
+                .collect(),
+            space: look
+                .space
+                .map(|space| [space.size, space.available, space.inodes, space.inodes_free]),
+            identity: look.identity.map(WireIdentity::from),
+            probed: look.probed,
+            failure: look.failure.map(WireFailure::from),
+        }
+    }
+}
+
+impl From<WireLook> for Look {
+    fn from(look: WireLook) -> Self {
+        let durations = look.durations.into_iter();
+        Look {
+            durations: durations
+                .map(|(code, took)| (operation_of(code), took))
+                .collect(),
+            space: look
+                .space
+                .map(|[size, available, inodes, inodes_free]| Space {
+                    size,
+                    available,
+                    inodes,
+                    inodes_free,
+                }),
+            identity: look.identity.map(Identity::from),
+            probed: look.probed,
+            failure: look.failure.map(Failure::from),
+        }
+    }
+}
+
+impl From<Identity> for WireIdentity {
+    fn from(identity: Identity) -> Self {
+        WireIdentity {
+            device: identity.device.map(numbers),
+            mount_id: identity.mount_id,
+            fsid: identity.fsid,
+            uuid: identity.uuid,
+            cookie: match identity.cookie {
+                Cookie::NotRead => WireCookie::NotRead,
+                Cookie::Absent => WireCookie::Absent,
+                Cookie::Present {
+                    instance_id,
+                    bookie_host,
+                } => WireCookie::Present {
+                    instance: instance_id,
+                    bookie: bookie_host,
+                },
+                Cookie::Unreadable(why) => WireCookie::Unreadable(why),
+            },
+            canonical: identity.canonical.as_path().into(),
+            boot_id: identity.boot_id,
+        }
+    }
+}
+
+impl From<WireIdentity> for Identity {
+    fn from(identity: WireIdentity) -> Self {
+        Identity {
+            device: identity.device.map(device_of),
+            mount_id: identity.mount_id,
+            fsid: identity.fsid,
+            uuid: identity.uuid,
+            cookie: match identity.cookie {
+                WireCookie::NotRead => Cookie::NotRead,
+                WireCookie::Absent => Cookie::Absent,
+                WireCookie::Present { instance, bookie } => Cookie::Present {
+                    instance_id: instance,
+                    bookie_host: bookie,
+                },
+                WireCookie::Unreadable(why) => Cookie::Unreadable(why),
+            },
+            canonical: identity.canonical.into(),
+            boot_id: identity.boot_id,
+        }
+    }
+}
+
+impl From<Failure> for WireFailure {
+    fn from(failure: Failure) -> Self {
+        WireFailure {
+            operation: operation_code(failure.operation),
+            errno: failure.errno,
+            detail: failure.detail,
+            finding: match failure.finding {
+                Finding::Errno => WireFinding::Errno,
+                Finding::WrongBytes => WireFinding::WrongBytes,
+                Finding::LeadsElsewhere => WireFinding::LeadsElsewhere,
+                Finding::NotADirectory => WireFinding::NotADirectory,
+                Finding::OnlyUsRefused => WireFinding::OnlyUsRefused,
+                Finding::ProberTrouble => WireFinding::ProberTrouble,
+            },
+        }
+    }
+}
+
+impl From<WireFailure> for Failure {
+    fn from(failure: WireFailure) -> Self {
+        Failure {
+            operation: operation_of(failure.operation),
+            errno: failure.errno,
+            detail: failure.detail,
+            finding: match failure.finding {
+                WireFinding::Errno => Finding::Errno,
+                WireFinding::WrongBytes => Finding::WrongBytes,
+                WireFinding::LeadsElsewhere => Finding::LeadsElsewhere,
+                WireFinding::NotADirectory => Finding::NotADirectory,
+                WireFinding::OnlyUsRefused => Finding::OnlyUsRefused,
+                WireFinding::ProberTrouble => Finding::ProberTrouble,
+            },
+        }
+    }
+}
+
+impl From<&Mount> for WireMount {
+    fn from(mount: &Mount) -> Self {
+        WireMount {
+            id: mount.id,
+            device: numbers(mount.device),
+            root: mount.root.as_path().into(),
+            point: mount.point.as_path().into(),
+            source: mount.source.clone(),
+            fs_type: mount.fs_type.clone(),
+            options: mount.options.clone(),
+            read_only: mount.read_only,
+            emergency: mount.emergency.clone(),
+            medium: match mount.medium {
+                Medium::SolidState => WireMedium::SolidState,
+                Medium::Rotating => WireMedium::Rotating,
+                Medium::Network => WireMedium::Network,
+                Medium::Memory => WireMedium::Memory,
+                Medium::Unknown => WireMedium::Unknown,
+            },
+        }
+    }
+}
+
+impl From<WireMount> for Mount {
+    fn from(mount: WireMount) -> Self {
+        Mount {
+            id: mount.id,
+            device: device_of(mount.device),
+            root: mount.root.into(),
+            point: mount.point.into(),
+            source: mount.source,
+            fs_type: mount.fs_type,
+            options: mount.options,
+            read_only: mount.read_only,
+            emergency: mount.emergency,
+            medium: match mount.medium {
+                WireMedium::SolidState => Medium::SolidState,
+                WireMedium::Rotating => Medium::Rotating,
+                WireMedium::Network => Medium::Network,
+                WireMedium::Memory => Medium::Memory,
+                WireMedium::Unknown => Medium::Unknown,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn a_look() -> Look {
+        Look {
+            durations: Operation::ALL
+                .into_iter()
+                .map(|each| (each, Duration::from_micros(7)))
+                .collect(),
+            space: Some(Space {
+                size: u64::MAX,
+                available: 2,
+                inodes: 3,
+                inodes_free: 4,
+            }),
+            identity: Some(Identity {
+                device: Some(Device { major: 8, minor: 1 }),
+                mount_id: Some(31),
+                fsid: 5,
+                uuid: Some("3c0f".to_owned()),
+                cookie: Cookie::Present {
+                    instance_id: "one".to_owned(),
+                    bookie_host: "two:3181".to_owned(),
+                },
+                canonical: PathBuf::from(OsString::from_vec(b"/mnt/\xff".to_vec())),
+                boot_id: "boot".to_owned(),
+            }),
+            probed: true,
+            failure: Some(Failure {
+                operation: Operation::Sync,
+                errno: Some(5),
+                detail: "text".to_owned(),
+                finding: Finding::OnlyUsRefused,
+            }),
+        }
+    }
+
+    #[test]
+    fn a_look_and_a_mount_survive_the_pipe_whole() {
+        let look = a_look();
+        let mount = Mount {
+            id: 31,
+            device: Device { major: 0, minor: 9 },
+            root: "/".into(),
+            point: PathBuf::from(OsString::from_vec(b"/mnt/\xfe".to_vec())),
+            source: "/dev/sda1".to_owned(),
+            fs_type: "ext4".to_owned(),
+            options: "rw".to_owned(),
+            read_only: false,
+            emergency: Some("shutdown".to_owned()),
+            medium: Medium::Network,
+        };
+        let sent = [
+            Answer::Looked {
+                dir: 3,
+                look: look.clone().into(),
+                reading: Some(Reading::Direct),
+            },
+            Answer::Mounted {
+                dir: 3,
+                mount: (&mount).into(),
+            },
+        ];
+        let mut pipe = Vec::new();
+        for answer in &sent {
+            encode(answer, &mut pipe).unwrap();
+        }
+        let mut pipe = &pipe[..];
+        for answer in sent {
+            let body = frame::read(&mut pipe, MAX_FRAME).unwrap().unwrap();
+            let got: Answer = decode(&body).unwrap();
+            assert_eq!(got, answer);
+            match got {
+                Answer::Looked { look: got, .. } => assert_eq!(Look::from(got), look),
+                Answer::Mounted { mount: got, .. } => assert_eq!(Mount::from(got), mount),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Whatever the versions, both sides can read the other's greeting.
+    #[test]
+    fn the_greetings_keep_their_bytes() {
+        let mut bytes = Vec::new();
+        encode(&Answer::Greeting { version: 7 }, &mut bytes).unwrap();
+        assert_eq!(bytes, [2, 0, 0, 0, 0, 7]);
+        bytes.clear();
+        let greeting = Request::Greeting {
+            version: 7,
+            lock_memory: true,
+        };
+        encode(&greeting, &mut bytes).unwrap();
+        assert_eq!(bytes, [3, 0, 0, 0, 0, 7, 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_that_mean_nothing_are_an_error_and_no_panic(bytes: Vec<u8>) {
+            let _ = decode::<Answer>(&bytes).map(|answer| match answer {
+                Answer::Looked { look, .. } => drop(Look::from(look)),
+                Answer::Mounted { mount, .. } => drop(Mount::from(mount)),
+                _ => {}
+            });
+            let _ = decode::<Request>(&bytes);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! A lane: one thread for one file system, with one operation in flight. The start of each
+//! operation is published in the lane's slot before it begins, so that the control thread can say
+//! how old it is while it runs. A lane may never come back; nobody waits for it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+use std::{io, panic};
+
+use crate::clock::Clock;
+use crate::health::dir::DirId;
+use crate::health::observation::{Device, Operation};
+
+use super::look::{self, Outcome, Task, Tools};
+
+/// Stack of a lane. The deepest path through a look needs less than half of it; pages of all lanes
+/// may be locked in memory, and there may be forty of them.
+const STACK: usize = 64 * 1024;
+
+/// The most that one pause of the whole process can add to the duration of an operation.
+const MAX_UNATTENDED: Duration = Duration::from_secs(1);
+
+/// What a lane serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LaneKey {
+    /// One directory whose path was not resolved yet, so nobody knows where it will lead.
+    Unresolved(DirId),
+    /// A file system.
+    FileSystem(Device),
+}
+
+/// One look to be made. The token tells it from earlier looks at the same directory.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) token: u64,
+    pub(super) dir: DirId,
+    pub(super) task: Task,
+}
+
+/// One look that was made.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) lane: LaneKey,
+    pub(super) token: u64,
+    pub(super) dir: DirId,
+    pub(super) outcome: Outcome,
+}
+
+/// What a lane is doing now, written by the lane and read by the control thread. Locked only for
+/// copying, never across an operation.
+#[derive(Debug)]
+pub(super) struct Slot {
+    time: Time,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Number of operations begun.
+    sequence: u64,
+    token: u64,
+    dir: Option<DirId>,
+    running: Option<Running>,
+    attended_at_start: Duration,
+}
+
+/// An operation in flight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Running {
+    pub(super) sequence: u64,
+    pub(super) token: u64,
+    pub(super) dir: DirId,
+    pub(super) operation: Operation,
+    /// On the clock of this process, pauses included.
+    pub(super) started: Duration,
+}
+
+/// The two ways in which this process counts time.
+#[derive(Debug, Clone)]
+pub(super) struct Time {
+    /// Goes on while the process is stopped.
+    pub(super) clock: Clock,
+    /// Time during which the control thread was there to see it, in nanoseconds.
+    attended: Arc<AtomicU64>,
+}
+
+impl Time {
+    pub(super) fn start() -> Time {
+        Time {
+            clock: Clock::start(),
+            attended: Arc::default(),
+        }
+    }
+
+    /// Adds to the attended time.
+    pub(super) fn attend(&self, gap: Duration) {
+        let nanos = u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX);
+        self.attended.fetch_add(nanos, Ordering::Relaxed);
+    }
+
+    fn attended(&self) -> Duration {
+        Duration::from_nanos(self.attended.load(Ordering::Relaxed))
+    }
+}
+
+impl Slot {
+    fn new(time: Time) -> Slot {
+        Slot {
+            time,
+            state: Mutex::default(),
+        }
+    }
+
+    fn take_up(&self, job: &Job) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.token = job.token;
+        state.dir = Some(job.dir);
+    }
+
+    /// Publishes the start of an operation. Call it before the operation.
+    pub(super) fn begin(&self, operation: Operation) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.sequence += 1;
+        state.attended_at_start = self.time.attended();
+        state.running = state.dir.map(|dir| Running {
+            sequence: state.sequence,
+            token: state.token,
+            dir,
+            operation,
+            started: self.time.clock.elapsed(),
+        });
+    }
+
+    /// Publishes its end and says how long it took, without pauses of the whole process.
+    pub(super) fn end(&self) -> Duration {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(running) = state.running.take() else {
+            return Duration::ZERO;
+        };
+        let took = self.time.clock.elapsed().saturating_sub(running.started);
+        let attended = self.time.attended().saturating_sub(state.attended_at_start);
+        took.min(attended + MAX_UNATTENDED)
+    }
+
+    /// What is in flight now.
+    pub(super) fn running(&self) -> Option<Running> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.running
+    }
+}
+
+/// The control thread's end of a lane. Dropping it ends the thread once that has nothing to do.
+#[derive(Debug)]
+pub(super) struct Lane {
+    // Boxed, because the queue takes room for thirty at once.
+    jobs: Sender<Box<Job>>,
+    slot: Arc<Slot>,
+    /// Jobs given and not answered.
+    pub(super) pending: usize,
+    /// Age of the operation of this number, without pauses of the whole process.
+    age: (u64, Duration),
+}
+
+impl Lane {
+    /// Starts the thread. `done` takes what it finds.
+    ///
+    /// # Errors
+    /// The system gives us no thread.
+    pub(super) fn start(
+        key: LaneKey,
+        time: &Time,
+        tools: &Arc<Tools>,
+        done: impl Fn(Done) + Send + 'static,
+    ) -> io::Result<Lane> {
+        let (jobs, queue) = mpsc::channel::<Box<Job>>();
+        let slot = Arc::new(Slot::new(time.clone()));
+        let (shown, tools) = (Arc::clone(&slot), Arc::clone(tools));
+        let thread = thread::Builder::new().name("lane".into()).stack_size(STACK);
+        thread.spawn(move || {
+            for job in queue {
+                shown.take_up(&job);
+                let look = panic::AssertUnwindSafe(|| look::run(&job.task, &shown, &tools));
+                let outcome = panic::catch_unwind(look).unwrap_or_else(|_| {
+                    shown.end();
+                    look::trouble("a look ended in a panic", None)
+                });
+                done(Done {
+                    lane: key,
+                    token: job.token,
+                    dir: job.dir,
+                    outcome,
+                });
+            }
+        })?;
+        Ok(Lane {
+            jobs,
+            slot,
+            pending: 0,
+            age: (0, Duration::ZERO),
+        })
+    }
+
+    /// Queues a job. Never blocks; each directory has at most one.
+    pub(super) fn give(&mut self, job: Job) {
+        // The thread ends only after this end of the queue is gone.
+        if self.jobs.send(Box::new(job)).is_ok() {
+            self.pending += 1;
+        }
+    }
+
+    /// What is in flight and how old it is. Call it once per heartbeat, with the attended time
+    /// since the last one: a stopped process ages nothing.
+    pub(super) fn in_flight(&mut self, gap: Duration) -> Option<(Running, Duration)> {
+        let running = self.slot.running()?;
+        let age = if self.age.0 == running.sequence {
+            self.age.1 + gap
+        } else {
+            let since = self
+                .slot
+                .time
+                .clock
+                .elapsed()
+                .saturating_sub(running.started);
+            since.min(gap)
+        };
+        self.age = (running.sequence, age);
+        Some((running, age))
+    }
+}

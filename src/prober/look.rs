@@ -1,0 +1,390 @@
+//! One look at one directory: the steps in their order, each announced before it begins and timed.
+//! Runs in a lane, because any step may never return. Finds facts, judges nothing, and writes only
+//! where device and mount were just compared with what the agent expects.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, PosixFadviseAdvice, fcntl, openat, posix_fadvise};
+use nix::sys::stat::Mode;
+use nix::sys::statvfs::{FsFlags, Statvfs, fstatvfs};
+
+use crate::health::observation::{
+    Cookie, Device, Durations, Failure, Finding, Identity, Look, Operation, Space,
+};
+use crate::probe::wire::{Kind, Reading};
+
+use super::cookie;
+use super::device::Facts;
+use super::lane::Slot;
+use super::place::{self, Place, errno_of, failure, found};
+use super::probe_file::{Maker, ProbeFile};
+
+/// Bytes that a probe writes: two blocks of 4 KiB, so that a block at the wrong place is found too.
+const PROBE_BYTES: usize = 8192;
+
+/// Direct reads want memory and length in multiples of the device's block, which is at most this.
+const ALIGNMENT: usize = 4096;
+
+/// A cookie is a few hundred bytes; what is longer than this is something else.
+const MAX_COOKIE: u64 = 64 * 1024;
+
+/// What all looks of this process share.
+#[derive(Debug)]
+pub(super) struct Tools {
+    pub(super) facts: Facts,
+    pub(super) maker: Maker,
+    pub(super) boot_id: String,
+}
+
+/// What one look needs to know.
+#[derive(Debug, Clone)]
+pub(super) struct Task {
+    /// Configured path.
+    pub(super) path: PathBuf,
+    /// Where it was resolved to; none: resolve it, and do nothing else.
+    pub(super) pinned: Option<PathBuf>,
+    pub(super) kind: Kind,
+    pub(super) await_cookie: bool,
+    pub(super) guard: Guard,
+    /// The UUID that an earlier look found, and where it found it.
+    pub(super) uuid: Option<Known>,
+    /// Source of the covering mount, which helps to find the UUID.
+    pub(super) source: Option<String>,
+}
+
+/// What must hold before anything is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Guard {
+    /// The place that the agent has seen and did not object to; none before the first look.
+    pub(super) expected: Option<(Device, Option<u64>)>,
+    /// Id of the mount that covers the path by the mount table.
+    pub(super) mount_id: Option<u64>,
+    /// The directory has to be a mount point, and is none.
+    pub(super) mount_missing: bool,
+}
+
+/// A UUID with the place for which it was found.
+pub(super) type Known = (Device, Option<u64>, Option<String>);
+
+/// What a lane gives back.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // a path is resolved once, then all are looks
+pub(super) enum Outcome {
+    /// The configured path leads here.
+    Resolved(PathBuf),
+    /// The look ended.
+    Looked {
+        look: Look,
+        reading: Option<Reading>,
+        uuid: Option<Known>,
+        /// `statvfs` has the read-only flag.
+        read_only: bool,
+    },
+}
+
+/// A look that the prober itself could not make.
+pub(super) fn trouble(detail: &str, errno: Option<i32>) -> Outcome {
+    Outcome::Looked {
+        look: Look {
+            failure: Some(Failure {
+                errno,
+                ..found(Operation::Prober, Finding::ProberTrouble, detail.to_owned())
+            }),
+            ..nothing_yet()
+        },
+        reading: None,
+        uuid: None,
+        read_only: false,
+    }
+}
+
+fn nothing_yet() -> Look {
+    Look {
+        durations: Durations::new(),
+        space: None,
+        identity: None,
+        probed: false,
+        failure: None,
+    }
+}
+
+/// Does what the task says.
+pub(super) fn run(task: &Task, slot: &Arc<Slot>, tools: &Tools) -> Outcome {
+    let mut round = Round {
+        task,
+        slot,
+        tools,
+        look: nothing_yet(),
+        reading: None,
+        uuid: None,
+        read_only: false,
+    };
+    let ended = match &task.pinned {
+        Some(canonical) => round.all(canonical),
+        None => match round.step(Operation::Open, || place::resolve(&task.path)) {
+            Ok(canonical) => return Outcome::Resolved(canonical),
+            Err(failure) => Err(failure),
+        },
+    };
+    round.look.failure = ended.err();
+    Outcome::Looked {
+        look: round.look,
+        reading: round.reading,
+        uuid: round.uuid,
+        read_only: round.read_only,
+    }
+}
+
+/// A look in the making.
+struct Round<'a> {
+    task: &'a Task,
+    slot: &'a Slot,
+    tools: &'a Tools,
+    look: Look,
+    reading: Option<Reading>,
+    uuid: Option<Known>,
+    read_only: bool,
+}
+
+impl Round<'_> {
+    /// Announces an operation, makes it, and notes how long it took if it ended well.
+    fn step<T>(
+        &mut self,
+        operation: Operation,
+        act: impl FnOnce() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        self.slot.begin(operation);
+        let result = act();
+        let took = self.slot.end();
+        if result.is_ok() {
+            self.look.durations.insert(operation, took);
+        }
+        result
+    }
+
+    fn all(&mut self, canonical: &Path) -> Result<(), Failure> {
+        let task = self.task;
+        let full = task.kind != Kind::Space;
+        let place = self.step(Operation::Open, || {
+            let place = place::open(canonical)?;
+            if full {
+                place::check_leads_to(&task.path, canonical)?;
+            }
+            Ok(place)
+        })?;
+        let stat = self.step(Operation::Statvfs, || {
+            fstatvfs(&place).map_err(|errno| place.failure(Operation::Statvfs, errno, canonical))
+        })?;
+        self.look.space = Some(space(&stat));
+        self.read_only = stat.flags().contains(FsFlags::ST_RDONLY);
+        let uuid = self.uuid(&place, full);
+        self.look.identity = Some(Identity {
+            device: Some(place.device),
+            mount_id: place.mount_id,
+            fsid: stat.filesystem_id(),
+            uuid,
+            cookie: Cookie::NotRead,
+            canonical: canonical.to_owned(),
+            boot_id: self.tools.boot_id.clone(),
+        });
+        if !full {
+            return Ok(());
+        }
+        let cookie = self.step(Operation::Cookie, || read_cookie(&place, canonical))?;
+        let awaited = task.await_cookie && cookie == Cookie::Absent;
+        if let Some(identity) = &mut self.look.identity {
+            identity.cookie = cookie;
+        }
+        if !task.guard.allows(&place) {
+            return Ok(());
+        }
+        self.step(Operation::Clean, || {
+            let cleaned = self.tools.maker.clean(place.as_fd());
+            cleaned.map_err(|errno| place.failure(Operation::Clean, errno, canonical))
+        })?;
+        if task.kind == Kind::Probe && !awaited {
+            self.look.probed = true;
+            self.probe(&place, canonical)?;
+        }
+        Ok(())
+    }
+
+    /// The UUID is looked for anew in full looks and whenever the place is another one: the link
+    /// may be made later than the mount.
+    fn uuid(&mut self, place: &Place, full: bool) -> Option<String> {
+        let here = |known: &&Known| (known.0, known.1) == (place.device, place.mount_id);
+        let known = self.task.uuid.as_ref().filter(here);
+        let uuid = match known {
+            Some((_, _, uuid)) if !full => uuid.clone(),
+            _ => {
+                let source = self.task.source.as_deref();
+                self.tools.facts.uuid(place.device, source)
+            }
+        };
+        self.uuid = Some((place.device, place.mount_id, uuid.clone()));
+        uuid
+    }
+
+    /// Create, write, sync, read back, compare, unlink. Whatever fails, the file is removed again
+    /// if that is possible.
+    fn probe(&mut self, place: &Place, path: &Path) -> Result<(), Failure> {
+        let made = self.step(Operation::Create, || {
+            let made = self.tools.maker.create(place.as_fd());
+            made.map_err(|errno| place.failure(Operation::Create, errno, path))
+        })?;
+        let written = self.write_and_read(&made, path);
+        if written.is_err() {
+            // Announced as well: on a disk that just failed it may take its time.
+            self.slot.begin(Operation::Unlink);
+            let _ = made.remove(place.as_fd());
+            self.slot.end();
+            return written;
+        }
+        self.step(Operation::Unlink, || {
+            let removed = made.remove(place.as_fd());
+            // Closing frees the blocks of the file, which is a part of removing it.
+            let name = path.join(made.name());
+            drop(made);
+            removed.map_err(|errno| failure(Operation::Unlink, errno, &name))
+        })
+    }
+
+    fn write_and_read(&mut self, made: &ProbeFile, path: &Path) -> Result<(), Failure> {
+        let file = &made.file;
+        let name = path.join(made.name());
+        let fail = |operation, error: io::Error| failure(operation, errno_of(&error), &name);
+        let mut written = vec![0; PROBE_BYTES];
+        fastrand::fill(&mut written);
+        self.step(Operation::Write, || {
+            let result = file.write_all_at(&written, 0);
+            result.map_err(|error| fail(Operation::Write, error))
+        })?;
+        self.step(Operation::Sync, || {
+            file.sync_data()
+                .map_err(|error| fail(Operation::Sync, error))
+        })?;
+        let mut memory = vec![0; PROBE_BYTES + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        let back = &mut memory[start..start + PROBE_BYTES];
+        let (count, reading) = self.step(Operation::Read, || {
+            read_back(file, back).map_err(|error| fail(Operation::Read, error))
+        })?;
+        self.reading = Some(reading);
+        self.step(Operation::Compare, || {
+            match difference(&written, &back[..count]) {
+                None => Ok(()),
+                Some(what) => {
+                    let detail = format!("{}: {what}", name.display());
+                    Err(found(Operation::Compare, Finding::WrongBytes, detail))
+                }
+            }
+        })
+    }
+}
+
+impl Guard {
+    /// The open place is the one that is expected, by the agent and by the mount table.
+    fn allows(&self, place: &Place) -> bool {
+        let expected = self
+            .expected
+            .is_none_or(|expected| expected == (place.device, place.mount_id));
+        let table = match (self.mount_id, place.mount_id) {
+            (Some(table), Some(open)) => table == open,
+            _ => true,
+        };
+        expected && table && !self.mount_missing
+    }
+}
+
+fn space(stat: &Statvfs) -> Space {
+    // Counted in fragments by POSIX; wide, because a large count times a large block overflows.
+    let bytes = |blocks: u64| {
+        let bytes = u128::from(blocks) * u128::from(stat.fragment_size());
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    };
+    Space {
+        size: bytes(stat.blocks()),
+        available: bytes(stat.blocks_available()),
+        inodes: stat.files(),
+        inodes_free: stat.files_available(),
+    }
+}
+
+/// The cookie, as far as it can be read: one that cannot is a fact about the cookie, not a failure
+/// of the directory.
+fn read_cookie(place: &Place, path: &Path) -> Result<Cookie, Failure> {
+    let refused = |errno: Errno| {
+        let failure = failure(Operation::Cookie, errno, &path.join("current/VERSION"));
+        match (failure.finding, errno) {
+            (Finding::ProberTrouble, _) => Err(failure),
+            (_, Errno::ENOENT | Errno::ENOTDIR) => Ok(Cookie::Absent),
+            _ => Ok(Cookie::Unreadable(failure.detail)),
+        }
+    };
+    // Not blocking, because a pipe of that name would be waited for.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = match openat(place, "current/VERSION", flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        Err(errno) => return refused(errno),
+    };
+    let mut bytes = Vec::new();
+    match (&file).take(MAX_COOKIE + 1).read_to_end(&mut bytes) {
+        Ok(count) if MAX_COOKIE < count as u64 => {
+            Ok(Cookie::Unreadable(format!("over {MAX_COOKIE} bytes")))
+        }
+        Ok(_) => Ok(cookie::parse(&bytes)),
+        Err(error) => refused(errno_of(&error)),
+    }
+}
+
+/// Reads the file from the device, or from wherever the kernel likes where it refuses to do that.
+fn read_back(file: &File, buffer: &mut [u8]) -> io::Result<(usize, Reading)> {
+    match set_direct(file.as_fd(), true).and_then(|()| read_all(file, buffer)) {
+        Ok(count) => Ok((count, Reading::Direct)),
+        Err(error) if errno_of(&error) == Errno::EINVAL => {
+            set_direct(file.as_fd(), false)?;
+            // Asks the page cache to forget the file; a hint only.
+            let _ = posix_fadvise(file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+            Ok((read_all(file, buffer)?, Reading::Buffered))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn set_direct(file: BorrowedFd<'_>, direct: bool) -> io::Result<()> {
+    let mut flags = OFlag::from_bits_retain(fcntl(file, FcntlArg::F_GETFL)?);
+    flags.set(OFlag::O_DIRECT, direct);
+    fcntl(file, FcntlArg::F_SETFL(flags))?;
+    Ok(())
+}
+
+fn read_all(file: &File, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// How the bytes that came back differ from those that were written.
+fn difference(written: &[u8], back: &[u8]) -> Option<String> {
+    if back.len() != written.len() {
+        let (got, wanted) = (back.len(), written.len());
+        return Some(format!("{got} bytes came back of {wanted}"));
+    }
+    let wrong = |(one, other): (&u8, &u8)| one != other;
+    let first = written.iter().zip(back).position(wrong)?;
+    let count = written.iter().zip(back).filter(|pair| wrong(*pair)).count();
+    Some(format!("{count} bytes differ, the first at {first}"))
+}

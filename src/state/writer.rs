@@ -1,0 +1,422 @@
+//! The writer child: owns the store's file and does what the agent asks, in order, on its main
+//! thread. That thread may hang on a dead disk for ever; a second one reads the pipe and, when the
+//! agent is gone, gives the state directory free for the next one. Nothing here may wait for the
+//! agent, which may be killed at any moment.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{SigSet, Signal};
+
+use super::StoreError;
+use super::place::{FileId, Identity, Lock, Place};
+use super::tables::{OpenError, Retention, SEQ_LIMIT, Tables};
+use super::wire::{self, Answer, FRAME_LIMIT, Hello, Numbered, Ready, Request, VERSION};
+use crate::child::{Pipes, frame};
+use crate::clock::Clock;
+use crate::health::moment::Elapsed;
+
+/// The writer says that it is not stuck at least so often. The agent takes silence of twice that
+/// and a bit for a hang: durability lost has to be known within a second.
+pub(super) const BEAT: Duration = Duration::from_millis(400);
+
+/// Between two tries to open the file. A try costs little, and an operator who freed the disk
+/// should not wait.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// How long a lock that is held is tried again before it is an answer: a killed agent's writer
+/// needs a moment to finish what it has read.
+const LOCK_PATIENCE: Duration = Duration::from_millis(200);
+const LOCK_TURN: Duration = Duration::from_millis(20);
+
+/// How often old events are looked for while nothing is written.
+const RETENTION_TURN: Duration = Duration::from_secs(60);
+
+/// Requests that were read and not begun. More wait in the pipe and in the agent.
+const READ_AHEAD: usize = 64;
+
+/// Most writes in one transaction: what can arrive while the transaction before it is synced.
+const BATCH: usize = 256;
+
+/// The lock of the state directory, shared with the thread that lets go of it.
+#[derive(Debug, Default)]
+struct LockSlot {
+    /// `Err` when the agent is gone.
+    held: Mutex<Option<Result<Arc<Lock>, AgentGone>>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct AgentGone;
+
+impl LockSlot {
+    fn held(&self) -> Option<Arc<Lock>> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref()?.as_ref().ok().cloned()
+    }
+
+    fn keep(&self, lock: Lock) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*held, Some(Err(AgentGone))) {
+            *held = Some(Ok(Arc::new(lock)));
+        }
+    }
+
+    fn agent_gone(&self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Ok(lock)) = held.replace(Err(AgentGone)) {
+            lock.release();
+        }
+    }
+}
+
+/// Becomes the writer: `dirkeeper __child writer STATE_DIR`. Returns when the agent is gone and
+/// everything that it sent is done.
+#[must_use]
+pub fn main() -> ExitCode {
+    let ended = match std::env::args_os().nth(3) {
+        Some(state_dir) => serve(Path::new(&state_dir)),
+        None => Err(io::ErrorKind::InvalidInput.into()),
+    };
+    if ended.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn serve(state_dir: &Path) -> io::Result<()> {
+    let pipes = Pipes::take()?;
+    // A terminal's or a supervisor's signals mean the agent, which still has things to write.
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    signals.thread_block()?;
+    let mut requests = File::from(pipes.requests);
+    let mut writer = Writer {
+        place: Place::new(state_dir),
+        clock: Clock::start(),
+        answers: File::from(pipes.answers),
+        agent: None,
+        lock: Arc::default(),
+        wants_contents: false,
+        retention: Retention {
+            bytes: 0,
+            age: Duration::ZERO,
+        },
+        open: None,
+        session: 0,
+        last_seq: 0,
+        had_store: false,
+        store_id: None,
+        short: None,
+        retry_at: Duration::ZERO,
+        retention_at: Duration::ZERO,
+    };
+    writer.say(&Answer::Greeting { version: VERSION });
+    let Some(greeting) = frame::read(&mut requests, FRAME_LIMIT)? else {
+        return Ok(());
+    };
+    match wire::decode(&greeting)? {
+        Request::Hello(hello) if hello.version == VERSION => writer.meet(&hello),
+        _ => return Err(io::ErrorKind::InvalidData.into()),
+    }
+    let (sender, receiver) = mpsc::sync_channel(READ_AHEAD);
+    let lock = Arc::clone(&writer.lock);
+    // The reader needs no more stack than a frame's header and the decoder.
+    thread::Builder::new()
+        .name("requests".to_owned())
+        .stack_size(128 * 1024)
+        .spawn(move || read_requests(requests, &sender, &lock))?;
+    writer.run(&receiver);
+    Ok(())
+}
+
+/// Reads until the agent closes its end, and then gives the directory free, also when the main
+/// thread is stuck.
+fn read_requests(mut requests: File, sender: &SyncSender<Request>, lock: &LockSlot) {
+    while let Ok(Some(body)) = frame::read(&mut requests, FRAME_LIMIT) {
+        let Ok(request) = wire::decode(&body) else {
+            break;
+        };
+        if sender.send(request).is_err() {
+            break;
+        }
+    }
+    lock.agent_gone();
+}
+
+struct Writer {
+    place: Place,
+    clock: Clock,
+    answers: File,
+    agent: Option<Identity>,
+    lock: Arc<LockSlot>,
+    wants_contents: bool,
+    retention: Retention,
+    open: Option<Tables>,
+    /// Rises with each opening.
+    session: u32,
+    /// The highest number seen in a store.
+    last_seq: u64,
+    had_store: bool,
+    /// Which file is open.
+    store_id: Option<FileId>,
+    short: Option<String>,
+    retry_at: Elapsed,
+    retention_at: Elapsed,
+}
+
+impl Writer {
+    fn meet(&mut self, hello: &Hello) {
+        self.agent = Identity::of(hello.agent);
+        self.last_seq = hello.last_seq;
+        self.had_store = 0 < hello.last_seq;
+        self.wants_contents = hello.wants_contents;
+        self.retention = Retention {
+            bytes: hello.retention_bytes,
+            age: Duration::from_millis(hello.retention_age_millis),
+        };
+    }
+
+    /// An agent that is gone hears nothing; what it asked for is done all the same.
+    fn say(&self, answer: &Answer) {
+        if let Ok(framed) = wire::encode(answer) {
+            let _ = (&self.answers).write_all(&framed);
+        }
+    }
+
+    fn run(&mut self, requests: &Receiver<Request>) {
+        loop {
+            if self.open.is_none() && self.retry_at <= self.clock.elapsed() {
+                self.try_to_open();
+            }
+            match requests.recv_timeout(BEAT) {
+                Ok(first) => self.take(first, requests),
+                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn try_to_open(&mut self) {
+        match self.open() {
+            Ok(ready) => self.say(&Answer::Ready(ready)),
+            Err(error) => self.fail(error, RETRY),
+        }
+    }
+
+    /// Gives the file up until it can be opened again.
+    fn fail(&mut self, error: StoreError, retry: Duration) {
+        self.open = None;
+        self.retry_at = self.clock.elapsed() + retry;
+        self.say(&Answer::Trouble(error));
+    }
+
+    fn open(&mut self) -> Result<Ready, StoreError> {
+        self.place.prepare()?;
+        self.take_lock()?;
+        // What can be read is told before anything is written, which a full, read-only or frozen
+        // file system may refuse.
+        self.look()?;
+        if let (Some(lock), Some(agent)) = (self.lock.held(), &self.agent) {
+            lock.sign(agent);
+        }
+        let mut notes = Vec::new();
+        let mut lost = false;
+        let opened = self.place.store(true)?.map(Tables::open);
+        let tables = match opened {
+            Some(Ok(tables)) => tables,
+            Some(Err(OpenError::Store(error))) => return Err(error),
+            Some(Err(OpenError::Corrupted(text))) => {
+                lost = true;
+                let kept = self.place.keep_aside(self.clock.now().wall)?;
+                notes.push(format!(
+                    "the state store was damaged ({text}) and is kept as {}; a new one was started",
+                    kept.display()
+                ));
+                self.create()?
+            }
+            None => {
+                lost = self.had_store;
+                if lost {
+                    notes.push("the state store was removed; a new one was started".to_owned());
+                }
+                self.create()?
+            }
+        };
+        self.had_store = true;
+        self.last_seq = tables.last_seq();
+        if self.wants_contents {
+            self.tell_contents(&tables).map_err(OpenError::into_store)?;
+        }
+        self.open = Some(tables);
+        self.store_id = self.place.store_id();
+        self.session += 1;
+        Ok(Ready {
+            session: self.session,
+            last_seq: self.last_seq,
+            notes,
+            lost,
+        })
+    }
+
+    fn take_lock(&mut self) -> Result<(), StoreError> {
+        let started = self.clock.elapsed();
+        while self.lock.held().is_none() {
+            match self.place.lock(self.agent.as_ref()) {
+                Ok(Some(lock)) => self.lock.keep(lock),
+                Ok(None) => break,
+                Err(error @ (StoreError::Locked { .. } | StoreError::Busy)) => {
+                    if started + LOCK_PATIENCE < self.clock.elapsed() {
+                        return Err(error);
+                    }
+                    thread::park_timeout(LOCK_TURN);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the store without writing to it. Damage is left to the real opening.
+    fn look(&mut self) -> Result<(), StoreError> {
+        let Some(file) = self.place.store(false)? else {
+            return Ok(());
+        };
+        match Tables::look(file, false) {
+            Ok(tables) => {
+                self.had_store = true;
+                if tables.last_seq() < SEQ_LIMIT {
+                    self.last_seq = self.last_seq.max(tables.last_seq());
+                }
+                if self.wants_contents {
+                    // Damage: the real opening will find it.
+                    let _ = self.tell_contents(&tables);
+                }
+            }
+            Err(OpenError::Store(error @ (StoreError::NewerVersion { .. } | StoreError::Busy))) => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+        Ok(())
+    }
+
+    fn tell_contents(&mut self, tables: &Tables) -> Result<(), OpenError> {
+        let left = tables.contents(|part| self.say(&Answer::Contents(part)))?;
+        let mut notes = Vec::new();
+        if 0 < left {
+            notes.push(format!(
+                "{left} deliveries from before the start are too many to be repeated"
+            ));
+        }
+        let last_seq = tables.last_seq();
+        self.say(&Answer::ContentsEnd { last_seq, notes });
+        self.wants_contents = false;
+        Ok(())
+    }
+
+    fn create(&mut self) -> Result<Tables, StoreError> {
+        let file = self.place.new_store()?;
+        // Numbers go on from the store before, if there was one.
+        let tables = Tables::create(file, self.last_seq).map_err(OpenError::into_store)?;
+        self.place.install()?;
+        Ok(tables)
+    }
+
+    /// Serves this request and those that wait behind it.
+    fn take(&mut self, first: Request, requests: &Receiver<Request>) {
+        let mut writes = Vec::new();
+        let mut reads = Vec::new();
+        let mut bytes = 0;
+        let mut next = Some(first);
+        while let Some(request) = next.take() {
+            match request {
+                // Void ones are repeated by the agent after the opening that it has been told of.
+                Request::Write(numbered) if numbered.session == self.session => {
+                    bytes += numbered.write.size();
+                    writes.push(numbered);
+                }
+                Request::Events { id, since, limit } => reads.push((id, since, limit)),
+                Request::Write(_) | Request::Hello(_) => {}
+            }
+            if writes.len() < BATCH && bytes < FRAME_LIMIT {
+                next = requests.try_recv().ok();
+            }
+        }
+        if !writes.is_empty() {
+            self.write(&writes);
+        }
+        for (id, since, limit) in reads {
+            let page = match &self.open {
+                Some(tables) => tables.events(since, limit as usize),
+                None => Err(StoreError::Failed("it is not open".to_owned())),
+            };
+            self.say(&Answer::Events { id, page });
+        }
+    }
+
+    fn write(&mut self, writes: &[Numbered]) {
+        let now = self.clock.now();
+        let Some(tables) = &mut self.open else {
+            return;
+        };
+        match tables.write(writes, self.retention, now.wall) {
+            Ok(written) => {
+                self.last_seq = tables.last_seq();
+                let last_seq = self.last_seq;
+                for ticket in written.number_taken {
+                    self.say(&Answer::NumberTaken { ticket });
+                }
+                if let Some(last) = writes.last() {
+                    let ticket = last.ticket;
+                    self.say(&Answer::Durable { ticket, last_seq });
+                }
+                if 0 < written.dropped_pending {
+                    let events = written.dropped_pending;
+                    self.say(&Answer::DroppedPending { events });
+                }
+                if written.more_to_drop {
+                    self.retention_at = now.elapsed;
+                }
+            }
+            // Damage is dealt with by opening the file again.
+            Err(error @ StoreError::Damaged(_)) => self.fail(error, Duration::ZERO),
+            Err(error) => self.fail(error, RETRY),
+        }
+    }
+
+    /// Nothing arrived: asks whether writing is still possible, and drops what is too old.
+    fn idle(&mut self) {
+        if let Some(tables) = &self.open {
+            if self.place.store_id() != self.store_id {
+                let text = "the state store was removed or replaced".to_owned();
+                return self.fail(StoreError::Failed(text), Duration::ZERO);
+            }
+            match self.place.check() {
+                Ok(short) if short == self.short => {}
+                Ok(short) => {
+                    self.short.clone_from(&short);
+                    self.say(&Answer::Room { short });
+                }
+                Err(error) => return self.fail(error, RETRY),
+            }
+            let now = self.clock.now();
+            if self.retention_at <= now.elapsed {
+                self.retention_at = now.elapsed + RETENTION_TURN;
+                match tables.has_old(self.retention, now.wall) {
+                    Ok(true) => self.write(&[]),
+                    Ok(false) => {}
+                    Err(error) => return self.fail(error, RETRY),
+                }
+            }
+        }
+        self.say(&Answer::Alive);
+    }
+}

@@ -1,0 +1,326 @@
+//! Faults of the agent's own parts and surroundings: F23 to F27, F32, F35, and one state directory for
+//! two agents.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::sys::signal::{Signal, kill};
+
+use crate::harness::agent::{Agent, PATIENCE, Plan};
+use crate::harness::bench::Bench;
+use crate::harness::disk::{Disk, Filler};
+use crate::harness::memory_fs::{DyingDisk, Effect};
+use crate::harness::run::{pass, text, try_command, wait_for};
+use crate::harness::sweep::MARK;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// F23: agent, prober and writer are stopped for 20 s, as a suspended machine does.
+pub(crate) fn paused(bench: &Bench) {
+    let disk = Disk::block(bench, "watched", 64);
+    let agent = Plan::new(bench)
+        .set("interval", "2s")
+        .dir(disk.path())
+        .start();
+    let children = ["prober", "writer"].map(|kind| agent.child(kind).unwrap());
+    let all = [agent.pid(), children[0], children[1]];
+    for pid in all {
+        kill(pid, Signal::SIGSTOP).unwrap();
+    }
+    pass(Duration::from_secs(20));
+    for pid in all {
+        kill(pid, Signal::SIGCONT).unwrap();
+    }
+    pass(Duration::from_secs(8));
+    assert_eq!(agent.names(disk.path()), [""; 0]);
+    assert_eq!(agent.dir(disk.path())["status"], "writable");
+    agent.finish(bench);
+}
+
+/// The library that lies about the time.
+fn faketime_library() -> PathBuf {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut found = folders.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1"));
+    found
+        .find(|path| path.exists())
+        .expect("Debian's package libfaketime is installed")
+}
+
+/// F24: the wall clock is stepped by an hour, both ways, for this agent alone.
+pub(crate) fn wall_clock_stepped(bench: &Bench) {
+    let disk = Disk::block(bench, "watched", 64);
+    let offset = bench.folder().join("offset");
+    let step_to = |seconds: &str| {
+        let next = bench.folder().join("offset.next");
+        fs::write(&next, seconds).unwrap();
+        fs::rename(&next, &offset).unwrap();
+    };
+    step_to("+0");
+    let agent = Plan::new(bench)
+        .env("LD_PRELOAD", text(&faketime_library()))
+        .env("FAKETIME_TIMESTAMP_FILE", text(&offset))
+        .env("FAKETIME_NO_CACHE", "1")
+        .env("FAKETIME_DISABLE_SHM", "1")
+        .env("DONT_FAKE_MONOTONIC", "1")
+        .env("NO_FAKE_STAT", "1")
+        .set("interval", "2s")
+        .dir(disk.path())
+        .start();
+    for (text, expected) in [("+3600", 3600), ("-3600", -3600), ("+0", 0)] {
+        step_to(text);
+        let skew = || {
+            let time = agent.status()?["time"]
+                .as_str()
+                .map(humantime::parse_rfc3339)?
+                .ok()?;
+            let time = time.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs();
+            let skew = i64::try_from(time).ok()? - bench.now() / 1000;
+            ((skew - expected).abs() < 60).then_some(())
+        };
+        wait_for(
+            "the agent sees the stepped clock",
+            Duration::from_secs(10),
+            skew,
+        );
+        pass(Duration::from_secs(6));
+        assert_eq!(agent.names(disk.path()), [""; 0]);
+        assert_eq!(agent.dir(disk.path())["status"], "writable");
+    }
+    agent.finish(bench);
+}
+
+/// F25: the prober is killed ten times.
+pub(crate) fn prober_killed(bench: &Bench) {
+    let disk = Disk::block(bench, "watched", 64);
+    let agent = Plan::new(bench).dir(disk.path()).start();
+    let count = || agent.metric("dirkeeper_child_restarts_total", &["child=\"prober\""]);
+    let before = count().expect("every series exists from the first scrape");
+    for number in 1..=10 {
+        let prober = agent.child("prober").unwrap();
+        kill(prober, Signal::SIGKILL).unwrap();
+        let killed = bench.now();
+        let next = || agent.child("prober").filter(|next| *next != prober);
+        wait_for("another prober", PATIENCE, next);
+        bench.within(&format!("back {number}"), killed, bench.now(), SECOND);
+    }
+    let last = agent.dir(disk.path())["probe"]["lastSuccess"].clone();
+    wait_for("it probes again", PATIENCE, || {
+        (agent.dir(disk.path())["probe"]["lastSuccess"] != last).then_some(())
+    });
+    assert_eq!(count().unwrap() - before, 10.0);
+    assert_eq!(agent.names(disk.path()), [""; 0]);
+    agent.finish(bench);
+}
+
+/// F26: the prober alone is stopped. Nothing is known then, and nothing has failed.
+pub(crate) fn prober_stopped(bench: &Bench) {
+    let disk = Disk::block(bench, "watched", 64);
+    let mut agent = Plan::new(bench).dir(disk.path()).start();
+    let prober = agent.child("prober").unwrap();
+    kill(prober, Signal::SIGSTOP).unwrap();
+    let stopped = bench.now();
+    let event = agent.event("diskUnknown", disk.path());
+    // Its last sign of life may be a second old when it is stopped.
+    bench.between("diskUnknown", stopped, event.time, SECOND * 4, SECOND * 6);
+    assert_eq!(event.cause(), "prober");
+    agent.wait_status(disk.path(), "writable");
+    bench.within("back", event.time, bench.now(), SECOND);
+    assert!(agent.child("prober").is_some_and(|next| next != prober));
+    let events = agent.events();
+    let failed = events
+        .iter()
+        .find(|event| event.name == "diskFailed" || event.name == "diskHung");
+    assert!(
+        failed.is_none(),
+        "a stopped prober is no fault of a disk: {failed:?}"
+    );
+    agent.finish_after_events(bench);
+}
+
+/// F27: the watch goes on while nothing can be stored.
+fn goes_on_without_state(bench: &Bench, agent: Agent, filling: &Disk) {
+    let filled = bench.now();
+    filling.set_usage(0.97);
+    let event = agent.event("diskFull", filling.path());
+    bench.within("diskFull", filled, event.time, SECOND);
+    wait_for("lost durability is reported", PATIENCE, || {
+        let problems = agent.status()?["problems"].as_array()?.len();
+        let lost = agent.metric("dirkeeper_state_store_ok", &[]) == Some(0.0);
+        (lost && problems > 0).then_some(())
+    });
+    agent.finish(bench);
+}
+
+/// F27: the state directory's file system is full.
+pub(crate) fn state_full(bench: &Bench) {
+    let state = Disk::tmpfs(bench, "full", "size=2m");
+    let mut filler = Filler::new(state.path());
+    while filler.grow(4096).is_ok() {}
+    let filling = Disk::tmpfs(bench, "filling", "size=64m");
+    let agent = Plan::new(bench)
+        .state_dir(state.path())
+        .dir(filling.path())
+        .start();
+    goes_on_without_state(bench, agent, &filling);
+}
+
+/// F27: the state directory's file system is read-only.
+pub(crate) fn state_read_only(bench: &Bench) {
+    let state = Disk::block(bench, "read-only", 64);
+    state.remount(true);
+    let filling = Disk::tmpfs(bench, "filling", "size=64m");
+    let agent = Plan::new(bench)
+        .state_dir(state.path())
+        .dir(filling.path())
+        .start();
+    goes_on_without_state(bench, agent, &filling);
+}
+
+/// F27: the state directory's file system is frozen under the running agent.
+pub(crate) fn state_frozen(bench: &Bench) {
+    let state = Disk::block(bench, "frozen", 64);
+    let filling = Disk::tmpfs(bench, "filling", "size=64m");
+    let agent = Plan::new(bench)
+        .state_dir(&state.path().join("state"))
+        .dir(filling.path())
+        .start();
+    let _frozen = state.freeze();
+    goes_on_without_state(bench, agent, &filling);
+}
+
+/// Names in a directory but what file systems put there.
+fn names_in(dir: &Path) -> Vec<PathBuf> {
+    let names = fs::read_dir(dir)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    names.filter(|path| !path.ends_with("lost+found")).collect()
+}
+
+/// F32: what a dead agent's probe left is removed by the next one; a directory of that name
+/// disturbs nobody.
+pub(crate) fn left_over_files(bench: &Bench) {
+    let dying = DyingDisk::new(bench, "left-over", 64);
+    let dir = dying.disk.path();
+    let mut agent = Plan::new(bench).set("interval", "2s").dir(dir).start();
+    dying.device.set_all(Effect::Hold);
+    wait_for("a probe hangs", PATIENCE, || {
+        (agent.dir(dir)["suspect"] == true).then_some(())
+    });
+    let prober = agent.child("prober").unwrap();
+    agent.crash();
+    kill(prober, Signal::SIGKILL).unwrap();
+    dying.device.release();
+    let left = wait_for("the killed prober leaves its file", PATIENCE, || {
+        names_in(dir).pop()
+    });
+    let again = |name: &str| {
+        Plan::new(bench)
+            .named(name)
+            .set("interval", "2s")
+            .dir(dir)
+            .start()
+    };
+    let agent = again("second");
+    wait_for("the file is removed", PATIENCE, || {
+        (!left.exists()).then_some(())
+    });
+    agent.finish(bench);
+    fs::create_dir(&left).unwrap();
+    let agent = again("third");
+    pass(Duration::from_secs(5));
+    assert_eq!(agent.dir(dir)["status"], "writable");
+    assert_eq!(agent.names(dir), [""; 0]);
+    agent.finish(bench);
+}
+
+/// F32: two agents and several runs of `check` on one directory disturb neither each other nor it.
+pub(crate) fn two_agents_and_checks(bench: &Bench) {
+    let disk = Disk::tmpfs(bench, "shared", "size=64m");
+    let agents = ["first", "second"].map(|name| {
+        Plan::new(bench)
+            .named(name)
+            .set("interval", "1s")
+            .dir(disk.path())
+            .start()
+    });
+    for _ in 0..10 {
+        let mut check = Command::new(bench.program());
+        check
+            .arg("check")
+            .arg("--dir")
+            .arg(format!("ledger={}", text(disk.path())));
+        check.env(MARK, bench.folder());
+        let output = try_command(check, Duration::from_secs(20));
+        assert!(output.is_ok(), "check of a good directory: {output:?}");
+    }
+    for agent in agents {
+        assert_eq!(agent.names(disk.path()), [""; 0]);
+        assert_eq!(agent.dir(disk.path())["status"], "writable");
+        agent.finish(bench);
+    }
+    let left = names_in(disk.path());
+    assert!(left.is_empty(), "left over: {left:?}");
+}
+
+/// A pipe that is full to the last byte, and its reading end.
+fn full_pipe() -> (OwnedFd, OwnedFd) {
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).unwrap();
+    let mut file = File::from(writer);
+    for piece in [4096, 1] {
+        while file.write(&vec![b'x'; piece]).is_ok() {}
+    }
+    fcntl(&file, FcntlArg::F_SETFL(OFlag::empty())).unwrap();
+    (reader, file.into())
+}
+
+/// F35: nobody reads standard error, which is full.
+pub(crate) fn standard_error_full(bench: &Bench) {
+    let (_reader, writer) = full_pipe();
+    let disk = Disk::tmpfs(bench, "filling", "size=64m");
+    let agent = Plan::new(bench)
+        .stderr(Stdio::from(writer))
+        .set("dwell", "0s")
+        .set("space_interval", "50ms")
+        .dir(disk.path())
+        .start();
+    let dropped = || {
+        agent
+            .metric("dirkeeper_log_lines_dropped_total", &[])
+            .unwrap_or_default()
+    };
+    let mut seq = 0;
+    wait_for("dropped lines are counted", PATIENCE, || {
+        let filled = bench.now();
+        disk.set_usage(0.97);
+        let event = agent.event_after(seq, "diskFull", disk.path());
+        assert!(event.time - filled < 3000, "the log delays the watch");
+        disk.set_usage(0.50);
+        seq = agent
+            .event_after(event.seq, "diskWritable", disk.path())
+            .seq;
+        (dropped() > 0.0).then_some(())
+    });
+    agent.finish(bench);
+}
+
+/// A state directory has one owner; the error names it.
+pub(crate) fn state_locked(bench: &Bench) {
+    let state = bench.dir("one-state");
+    let agent = Plan::new(bench).state_dir(&state).start();
+    let mut second = Plan::new(bench).named("second").state_dir(&state).spawn();
+    let status = second.wait_end();
+    assert!(!status.success(), "the second agent ended with {status}");
+    let log = fs::read_to_string(bench.folder().join("second.log")).unwrap();
+    let pid = agent.pid().to_string();
+    assert!(
+        log.contains(&pid),
+        "the owner, process {pid}, is not named in:\n{log}"
+    );
+    agent.finish(bench);
+}

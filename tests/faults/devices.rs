@@ -1,0 +1,172 @@
+//! Devices and daemons that answer wrongly, slowly or not at all: F09 to F11, F14 to F16, F21, F22, F37.
+
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use crate::harness::agent::{Event, Plan};
+use crate::harness::bench::Bench;
+use crate::harness::memory_fs::{DyingDisk, Effect, MemoryFs, Numbers, Operation};
+use crate::harness::run::pass;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// As all tests configure it.
+const INTERVAL: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(5);
+/// Statvfs of a network file system, FUSE among them, is asked so often.
+const NETWORK_SPACE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A device does this from now on, and its directory is failed with this cause.
+fn fails(bench: &Bench, effects: &[(Operation, Effect)], cause: &str) {
+    let dying = DyingDisk::new(bench, "failing", 64);
+    let dir = dying.disk.path();
+    let agent = Plan::new(bench).dir(dir).start();
+    let from = bench.now();
+    for (operation, effect) in effects {
+        dying.device.set(*operation, *effect);
+    }
+    let event = agent.event("diskFailed", dir);
+    bench.within("diskFailed", from, event.time, INTERVAL + SECOND * 3);
+    assert_eq!(event.cause(), cause);
+    assert_eq!(agent.names(dir), ["diskFailed"]);
+    agent.finish(bench);
+}
+
+/// F09: writes end with EIO.
+pub(crate) fn failing_writes(bench: &Bench) {
+    let error = Effect::Fail(Errno::EIO);
+    fails(
+        bench,
+        &[(Operation::Write, error), (Operation::Fsync, error)],
+        "io",
+    );
+}
+
+/// F10: only reads end with EIO.
+pub(crate) fn failing_reads(bench: &Bench) {
+    fails(bench, &[(Operation::Read, Effect::Fail(Errno::EIO))], "io");
+}
+
+/// F11: other bytes come back than were written.
+pub(crate) fn corrupting(bench: &Bench) {
+    fails(bench, &[(Operation::Write, Effect::Corrupt)], "corrupt");
+}
+
+/// F14: statfs is never answered.
+pub(crate) fn statfs_hangs(bench: &Bench) {
+    let odd = MemoryFs::new(bench, "silent");
+    let agent = Plan::new(bench).dir(odd.path()).start();
+    let from = bench.now();
+    odd.set(Operation::Statfs, Effect::Hold);
+    let event = agent.event("diskHung", odd.path());
+    bench.within(
+        "diskHung",
+        from,
+        event.time,
+        NETWORK_SPACE_INTERVAL + DEADLINE + SECOND,
+    );
+    assert_eq!(agent.names(odd.path()), ["diskHung"]);
+    agent.finish(bench);
+}
+
+/// F15: the daemon of a FUSE mount is killed.
+pub(crate) fn daemon_killed(bench: &Bench) {
+    let odd = MemoryFs::new(bench, "orphaned");
+    let agent = Plan::new(bench).dir(odd.path()).start();
+    let from = bench.now();
+    odd.disconnect();
+    let event = agent.event("diskFailed", odd.path());
+    bench.within("diskFailed", from, event.time, SECOND * 6);
+    assert_eq!(event.cause(), "disconnected");
+    assert_eq!(agent.names(odd.path()), ["diskFailed"]);
+    agent.finish(bench);
+}
+
+/// F16: every sync takes 300 ms.
+pub(crate) fn slow_syncs(bench: &Bench) {
+    let odd = MemoryFs::new(bench, "slow");
+    let agent = Plan::new(bench).dir(odd.path()).start();
+    let from = bench.now();
+    odd.set(Operation::Fsync, Effect::Delay(Duration::from_millis(300)));
+    let event = agent.event("diskSlow", odd.path());
+    bench.within("diskSlow", from, event.time, INTERVAL * 3 + SECOND);
+    assert_eq!(event.json["axis"], "latency");
+    pass(INTERVAL * 2);
+    assert_eq!(agent.names(odd.path()), ["diskSlow"]);
+    agent.finish(bench);
+}
+
+/// F21: writes end with EDQUOT while space is free.
+pub(crate) fn quota_exceeded(bench: &Bench) {
+    let odd = MemoryFs::new(bench, "limited");
+    let agent = Plan::new(bench).dir(odd.path()).start();
+    let from = bench.now();
+    odd.set(Operation::Write, Effect::Fail(Errno::EDQUOT));
+    let event = agent.event("diskFull", odd.path());
+    bench.within("diskFull", from, event.time, INTERVAL + SECOND * 3);
+    assert_eq!(event.cause(), "quota");
+    assert_eq!(agent.names(odd.path()), ["diskFull"]);
+    agent.finish(bench);
+}
+
+/// F22: a file system reports size 0 while writes work.
+pub(crate) fn size_zero(bench: &Bench) {
+    let odd = MemoryFs::new(bench, "no-size");
+    odd.report(Numbers { blocks: 0, free: 0 });
+    let agent = Plan::new(bench)
+        .set("interval", "2s")
+        .dir(odd.path())
+        .with_broken_dirs()
+        .start();
+    pass(Duration::from_secs(7));
+    let verdict = agent.dir(odd.path());
+    assert_eq!(verdict["status"], "unknown");
+    assert_eq!(verdict["cause"]["kind"], "noSize");
+    assert_eq!(agent.names(odd.path()), [""; 0]);
+    agent.finish(bench);
+}
+
+/// F37: a directory crosses warn while it is slow and becomes full while it hangs; each axis has its
+/// own event.
+pub(crate) fn axes_are_independent(bench: &Bench) {
+    const BLOCKS: u64 = 100_000;
+    let at = |percent: u64| Numbers {
+        blocks: BLOCKS,
+        free: BLOCKS * (100 - percent) / 100,
+    };
+    let odd = MemoryFs::new(bench, "everything");
+    odd.report(at(50));
+    let agent = Plan::new(bench)
+        .set("interval", "1s")
+        .dir(odd.path())
+        .start();
+    let axis = |event: &Event| event.json["axis"].as_str().unwrap_or_default().to_owned();
+    odd.set(Operation::Fsync, Effect::Delay(Duration::from_millis(400)));
+    assert_eq!(axis(&agent.event("diskSlow", odd.path())), "latency");
+    odd.report(at(92));
+    assert_eq!(axis(&agent.event("diskAlmostFull", odd.path())), "space");
+    odd.set(Operation::Fsync, Effect::Hold);
+    let hung = agent.event("diskHung", odd.path());
+    assert_eq!(axis(&hung), "access");
+    odd.report(at(97));
+    // Whether it is seen while the sync hangs or right after is the prober's business.
+    pass(NETWORK_SPACE_INTERVAL);
+    odd.release();
+    assert_eq!(axis(&agent.event("diskFull", odd.path())), "space");
+    let access_again = |event: &Event| event.name == "diskRecovered" && axis(event) == "access";
+    agent.wait_status(odd.path(), "full");
+    let events = agent.events();
+    let own: Vec<&Event> = events
+        .iter()
+        .filter(|event| event.dir.as_deref() == Some(odd.path()))
+        .collect();
+    assert_eq!(own.iter().filter(|event| access_again(event)).count(), 1);
+    for name in ["diskSlow", "diskAlmostFull", "diskHung", "diskFull"] {
+        assert_eq!(
+            own.iter().filter(|event| event.name == name).count(),
+            1,
+            "{name}: {own:?}"
+        );
+    }
+    agent.finish(bench);
+}

@@ -1,0 +1,256 @@
+//! Disks that do not answer: F12, F13, F28, F29, F31, F33.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nix::fcntl::OFlag;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::harness::agent::{PATIENCE, Plan};
+use crate::harness::bench::Bench;
+use crate::harness::disk::Disk;
+use crate::harness::memory_fs::{DyingDisk, Effect};
+use crate::harness::run::{pass, text, wait_exit, wait_for};
+use crate::harness::sweep::{MARK, children};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// As all tests configure them.
+const DWELL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(10);
+const DEADLINE: Duration = Duration::from_secs(5);
+/// From SIGTERM to the end, whatever hangs.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// F12, then F33: a device holds all requests, and lets go.
+pub(crate) fn device_holds_requests(bench: &Bench) {
+    let dying = DyingDisk::new(bench, "held", 64);
+    let dir = dying.disk.path();
+    let agent = Plan::new(bench).dir(dir).start();
+    dying.device.set_all(Effect::Hold);
+    let held = wait_for("a request is held", PATIENCE, || dying.device.first_held());
+    let suspect = wait_for("suspect", PATIENCE, || {
+        let verdict = agent.dir(dir);
+        assert_ne!(verdict["status"], "hung", "hung before it was suspect");
+        (verdict["suspect"] == true).then(|| bench.now())
+    });
+    bench.between("suspect", held, suspect, SECOND * 2, SECOND * 3);
+    let event = agent.event("diskHung", dir);
+    bench.between("diskHung", held, event.time, DEADLINE, DEADLINE + SECOND);
+    assert_eq!(event.cause(), "timeout");
+    let released = bench.now();
+    dying.device.release();
+    let event = agent.event("diskRecovered", dir);
+    bench.between(
+        "diskRecovered",
+        released,
+        event.time,
+        DWELL,
+        DWELL + INTERVAL,
+    );
+    assert_eq!(agent.names(dir), ["diskHung", "diskRecovered"]);
+    agent.finish(bench);
+}
+
+/// Reads a file again and again, past the page cache, until told to end.
+fn read_on(path: &Path, stop: &AtomicBool) -> u64 {
+    const LENGTH: usize = 64 << 10;
+    let mut buffer = vec![0; LENGTH + 4096];
+    let start = buffer.as_ptr().align_offset(4096);
+    let mut reads = 0;
+    while !stop.load(Ordering::SeqCst) {
+        let file = File::options()
+            .read(true)
+            .custom_flags(OFlag::O_DIRECT.bits())
+            .open(path);
+        reads += u64::from(
+            file.unwrap()
+                .read(&mut buffer[start..start + LENGTH])
+                .unwrap()
+                == LENGTH,
+        );
+        pass(Duration::from_millis(20));
+    }
+    reads
+}
+
+/// F13: frozen with a reader on the same device, then thawed. Completed reads prove nothing.
+pub(crate) fn frozen_and_thawed(bench: &Bench) {
+    let disk = Disk::block(bench, "frozen", 64);
+    let data = disk.path().join("data");
+    fs::write(&data, vec![7; 1 << 20]).unwrap();
+    let agent = Plan::new(bench).dir(disk.path()).start();
+    let frozen = disk.freeze();
+    let from = bench.now();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| read_on(&data, &stop));
+        let event = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            agent.event("diskHung", disk.path())
+        }));
+        stop.store(true, Ordering::SeqCst);
+        assert!(reader.join().unwrap() > 100, "reads went on while frozen");
+        let event = event.unwrap();
+        bench.within("diskHung", from, event.time, INTERVAL + DEADLINE + SECOND);
+        assert_eq!(event.cause(), "timeout");
+    });
+    let thawed = bench.now();
+    drop(frozen);
+    let event = agent.event("diskRecovered", disk.path());
+    bench.between("diskRecovered", thawed, event.time, DWELL, DWELL + INTERVAL);
+    assert_eq!(agent.names(disk.path()), ["diskHung", "diskRecovered"]);
+    agent.finish(bench);
+}
+
+/// F28: SIGTERM while a watched directory is frozen.
+pub(crate) fn stop_beside_frozen_dir(bench: &Bench) {
+    let disk = Disk::block(bench, "frozen", 64);
+    let plan = Plan::new(bench)
+        .set("interval", "2s")
+        .set("space_interval", "200ms")
+        .dir(disk.path());
+    let agent = plan.start();
+    let _frozen = disk.freeze();
+    wait_for("an operation of the agent is held", PATIENCE, || {
+        (agent.dir(disk.path())["suspect"] == true).then_some(())
+    });
+    agent.finish(bench);
+}
+
+/// F28: SIGTERM while the state directory is frozen and an event waits to be stored.
+pub(crate) fn stop_with_frozen_state(bench: &Bench) {
+    let state = Disk::block(bench, "frozen", 64);
+    let filling = Disk::tmpfs(bench, "filling", "size=64m");
+    let agent = Plan::new(bench)
+        .state_dir(&state.path().join("state"))
+        .dir(filling.path())
+        .start();
+    let _frozen = state.freeze();
+    filling.set_usage(0.97);
+    agent.event("diskFull", filling.path());
+    agent.finish(bench);
+}
+
+/// Starts `check` of a directory in a shell's `$(…)`, which returns when nobody holds the pipe any
+/// more. The shell prints its exit code.
+fn check_in_shell(bench: &Bench, dir: &Path, timeout: &str) -> Child {
+    let script = "text=$(\"$0\" check --dir \"ledger=$1\" --timeout \"$2\"); echo \"$?\"";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, text(bench.program()), text(dir), timeout]);
+    shell
+        .env(MARK, bench.folder())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    shell.spawn().unwrap()
+}
+
+fn exit_code_shown(shell: &mut Child, limit: Duration) -> i32 {
+    assert!(
+        wait_exit(shell, limit).is_some(),
+        "the shell still waits for `check` or for its pipe"
+    );
+    let mut shown = String::new();
+    shell
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut shown)
+        .unwrap();
+    shown.trim().parse().unwrap()
+}
+
+/// F28: `check` of a frozen directory in a shell returns, by its own limit and by SIGTERM.
+pub(crate) fn check_in_a_shell(bench: &Bench) {
+    let disk = Disk::block(bench, "frozen", 64);
+    let _frozen = disk.freeze();
+    let from = bench.now();
+    let mut shell = check_in_shell(bench, disk.path(), "3s");
+    let code = exit_code_shown(&mut shell, PATIENCE);
+    bench.within("check", from, bench.now(), SECOND * 3 + STOP_LIMIT);
+    assert!(code == 2 || code == 3, "critical or unknown, not {code}");
+    let mut shell = check_in_shell(bench, disk.path(), "60s");
+    let pid = Pid::from_raw(i32::try_from(shell.id()).unwrap());
+    let check = wait_for("check runs", SECOND * 10, || {
+        let check = children(pid).first().copied()?;
+        (!children(check).is_empty()).then_some(check)
+    });
+    let from = bench.now();
+    kill(check, Signal::SIGTERM).unwrap();
+    exit_code_shown(&mut shell, PATIENCE);
+    bench.within("check after SIGTERM", from, bench.now(), STOP_LIMIT);
+}
+
+/// F29: an agent is started while a directory is frozen.
+pub(crate) fn started_while_frozen(bench: &Bench) {
+    let frozen = Disk::block(bench, "frozen", 64);
+    let good = Disk::block(bench, "good", 64);
+    let _frozen = frozen.freeze();
+    let from = bench.now();
+    let plan = Plan::new(bench).dir(frozen.path()).dir(good.path());
+    let agent = plan.with_broken_dirs().start();
+    agent.wait_status(good.path(), "writable");
+    assert_ne!(agent.dir(frozen.path())["status"], "writable");
+    let event = agent.event("diskHung", frozen.path());
+    // The first round comes within a second of the start.
+    bench.within("diskHung", from, event.time, SECOND + DEADLINE + SECOND);
+    assert_eq!(agent.names(frozen.path()), ["diskHung"]);
+    agent.assert_quiet(&[good.path()]);
+    agent.finish(bench);
+}
+
+/// Seconds since a directory was last probed with success.
+fn probe_age(bench: &Bench, dir: &Value) -> Duration {
+    let last = dir["probe"]["lastSuccess"]
+        .as_str()
+        .expect("it was probed before");
+    let last = humantime::parse_rfc3339(last).unwrap();
+    let last = last.duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now = Duration::from_millis(u64::try_from(bench.now()).unwrap());
+    now.saturating_sub(last)
+}
+
+/// F31: 500 directories on 40 file systems, three of which hang with one directory each.
+pub(crate) fn many_directories(bench: &Bench) {
+    const SHARED: usize = 37;
+    const DIRS: usize = 497;
+    let shared: Vec<Disk> = (0..SHARED)
+        .map(|number| Disk::tmpfs(bench, &format!("shared-{number}"), "size=16m"))
+        .collect();
+    let single = ["single-0", "single-1", "single-2"].map(|name| Disk::block(bench, name, 32));
+    let many: Vec<_> = (0..DIRS)
+        .map(|number| shared[number % SHARED].dir(&format!("dir-{number}")))
+        .collect();
+    let mut plan = Plan::new(bench);
+    for dir in many
+        .iter()
+        .map(|dir| dir.as_path())
+        .chain(single.iter().map(Disk::path))
+    {
+        plan = plan.dir(dir);
+    }
+    let agent = plan.start();
+    let _frozen = single.each_ref().map(Disk::freeze);
+    for disk in &single {
+        agent.event("diskHung", disk.path());
+    }
+    pass(INTERVAL);
+    let status = agent.status().unwrap();
+    let dirs = status["dirs"].as_array().unwrap().iter();
+    let on_shared = dirs.filter(|dir| dir["path"].as_str().unwrap().contains("/shared-"));
+    let ages: Vec<Duration> = on_shared.map(|dir| probe_age(bench, dir)).collect();
+    assert_eq!(ages.len(), DIRS);
+    let oldest = i64::try_from(ages.iter().max().unwrap().as_millis()).unwrap();
+    // One interval, and the time of a round of 500 probes that are not begun at once.
+    bench.within("oldest probe", 0, oldest, INTERVAL + SECOND * 2);
+    let noisy = agent.events().into_iter().filter_map(|event| event.dir);
+    let noisy: Vec<_> = noisy.filter(|dir| text(dir).contains("/shared-")).collect();
+    assert!(noisy.is_empty(), "healthy beside the hung ones: {noisy:?}");
+    agent.finish(bench);
+}

@@ -1,0 +1,101 @@
+//! Other programs and the waiting for conditions. Every wait has a limit and a name; a program that
+//! does not end in time is left behind, because a frozen disk may hold it in the kernel.
+
+use std::ffi::OsStr;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use dirkeeper::clock::Clock;
+
+/// Between two looks at a condition: short beside the smallest limit that is measured (100 ms).
+const STEP: Duration = Duration::from_millis(10);
+
+/// The longest a tool of the system may take: `mkfs` on a busy machine.
+const TOOL_LIMIT: Duration = Duration::from_secs(60);
+
+/// Lets time pass, where time is what the fault is made of.
+pub(crate) fn pass(time: Duration) {
+    let clock = Clock::start();
+    while let Some(rest) = time
+        .checked_sub(clock.elapsed())
+        .filter(|rest| !rest.is_zero())
+    {
+        std::thread::park_timeout(rest);
+    }
+}
+
+/// The value that `look` finds, or a panic with `what` when it finds none in time.
+pub(crate) fn wait_for<T>(what: &str, limit: Duration, look: impl FnMut() -> Option<T>) -> T {
+    try_for(limit, look).unwrap_or_else(|| panic!("{what}: not within {limit:?}"))
+}
+
+/// The value that `look` finds in time, if it does.
+pub(crate) fn try_for<T>(limit: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let clock = Clock::start();
+    loop {
+        if let Some(found) = look() {
+            return Some(found);
+        }
+        if clock.elapsed() >= limit {
+            return None;
+        }
+        pass(STEP);
+    }
+}
+
+/// Runs a tool and returns what it printed; panics when it fails.
+pub(crate) fn tool<S: AsRef<OsStr>>(
+    program: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> String {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    try_command(command, TOOL_LIMIT).unwrap_or_else(|problem| panic!("{problem}"))
+}
+
+/// Runs a command and returns what it printed, or what went wrong in words.
+pub(crate) fn try_command(mut command: Command, limit: Duration) -> Result<String, String> {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("{command:?}: {error}"))?;
+    let Some(status) = wait_exit(&mut child, limit) else {
+        let _ = child.kill();
+        return Err(format!("{command:?}: not ended after {limit:?}"));
+    };
+    let mut output = String::new();
+    let mut errors = String::new();
+    if let Some(mut pipe) = child.stdout.take() {
+        let _ = pipe.read_to_string(&mut output);
+    }
+    if let Some(mut pipe) = child.stderr.take() {
+        let _ = pipe.read_to_string(&mut errors);
+    }
+    if status.success() {
+        return Ok(output);
+    }
+    Err(format!(
+        "{command:?}: {status}: {}{}",
+        output.trim(),
+        errors.trim()
+    ))
+}
+
+/// How a child ended, if it ends in time.
+pub(crate) fn wait_exit(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
+    try_for(limit, || {
+        child
+            .try_wait()
+            .expect("a child that is ours can be waited for")
+    })
+}
+
+/// The text of a path; those of the tests are all UTF-8.
+pub(crate) fn text(path: &Path) -> &str {
+    path.to_str().expect("paths of the tests are UTF-8")
+}

@@ -1,0 +1,177 @@
+//! The stages of the test process. The first one looks for privilege and moves into a mount name space
+//! of its own. There a keeper starts the worker, which runs the tests, and waits: when the worker
+//! ends in whatever way, or a signal asks for the end, the keeper releases and removes all that is left.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, geteuid, getpid};
+
+use super::run::{try_command, try_for};
+use super::sweep;
+
+/// Says which stage a process is; the first one has none.
+const STAGE: &str = "DIRKEEPER_FAULT_STAGE";
+/// The folder below which everything happens.
+const ROOT: &str = "DIRKEEPER_FAULT_ROOT";
+
+/// What a process of this program is.
+pub(crate) enum Stage {
+    /// Privilege is missing, for this reason.
+    Unprivileged(String),
+    /// Runs the tests, everything below this folder.
+    Worker(PathBuf),
+}
+
+/// Finds out which stage this is. The first stage and the keeper do not return, but for a reason.
+pub(crate) fn enter() -> Stage {
+    match std::env::var(STAGE).as_deref() {
+        Ok("worker") => {
+            // A keeper that is killed takes the worker with it.
+            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+            SigSet::all()
+                .thread_unblock()
+                .expect("signals can be unblocked");
+            Stage::Worker(
+                std::env::var_os(ROOT)
+                    .expect("the keeper names the folder")
+                    .into(),
+            )
+        }
+        Ok("keeper") => keep(),
+        _ => Stage::Unprivileged(move_to_own_mounts()),
+    }
+}
+
+/// Becomes the keeper, in a mount name space of its own; returns why it cannot.
+fn move_to_own_mounts() -> String {
+    if !geteuid().is_root() {
+        return "needs root".to_owned();
+    }
+    let unshare = |program: &OsString| {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--propagation", "private", "--"])
+            .arg(program);
+        command
+    };
+    if let Err(problem) = try_command(unshare(&"true".into()), Duration::from_secs(10)) {
+        return format!("needs root with its own mounts: {problem}");
+    }
+    let own = std::env::current_exe().expect("a running program has a path");
+    let mut keeper = unshare(&own.into_os_string());
+    keeper
+        .args(std::env::args_os().skip(1))
+        .env(STAGE, "keeper");
+    format!("cannot start unshare: {}", keeper.exec())
+}
+
+fn keep() -> ! {
+    let signals = SigSet::from_iter([
+        Signal::SIGCHLD,
+        Signal::SIGINT,
+        Signal::SIGTERM,
+        Signal::SIGHUP,
+    ]);
+    signals.thread_block().expect("signals can be blocked");
+    // Orphans of the worker become children of the keeper, so that none is lost from sight.
+    prctl::set_child_subreaper(true).expect("a process may be a reaper");
+    let root = make_root();
+    let mut worker = Command::new(std::env::current_exe().expect("a running program has a path"));
+    worker
+        .args(std::env::args_os().skip(1))
+        .env(STAGE, "worker")
+        .env(ROOT, &root);
+    let worker = worker.spawn().expect("this program can be started again");
+    let worker = Pid::from_raw(i32::try_from(worker.id()).expect("process numbers are small"));
+    let code = loop {
+        match signals.wait().expect("signals can be waited for") {
+            Signal::SIGCHLD => {
+                if let Some(code) = reap(worker) {
+                    break code;
+                }
+            }
+            signal => {
+                eprintln!("{signal}: releasing disks and ending processes");
+                break 128 + signal as i32;
+            }
+        }
+    };
+    let left = clean(&root);
+    for what in &left {
+        eprintln!("left behind: {what}");
+    }
+    #[allow(clippy::disallowed_methods)] // a program of its own, not part of the agent
+    std::process::exit(if code == 0 && !left.is_empty() {
+        1
+    } else {
+        code
+    })
+}
+
+/// A tmpfs for images, mount points and state directories: fast, and gone with the name space.
+fn make_root() -> PathBuf {
+    let root = std::env::temp_dir().join(format!("dirkeeper-faults-{}", getpid()));
+    fs::create_dir(&root).expect("the temporary folder can be written");
+    let size = Some("size=16g,mode=755");
+    mount(Some("faults"), &root, Some("tmpfs"), MsFlags::empty(), size).expect("tmpfs is there");
+    // Programs run as another user need to pass.
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    root
+}
+
+/// Takes in children that ended; the worker's exit code if it is among them.
+fn reap(worker: Pid) -> Option<i32> {
+    let mut code = None;
+    loop {
+        match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(pid, status)) if pid == worker => code = Some(status),
+            Ok(WaitStatus::Signaled(pid, signal, _)) if pid == worker => {
+                code = Some(128 + signal as i32);
+            }
+            Ok(WaitStatus::StillAlive) | Err(_) => return code,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Ends every process that the tests started, takes away what they made, and says what there was.
+fn clean(root: &Path) -> Vec<String> {
+    let mut left = Vec::new();
+    let gone = || {
+        reap(getpid());
+        sweep::descendants(getpid()).is_empty().then_some(())
+    };
+    // Children of stopped agents may be on their way out.
+    if try_for(Duration::from_secs(2), gone).is_none() {
+        for pid in sweep::descendants(getpid()) {
+            left.push(format!("process {pid}"));
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+    let below: Vec<_> = fs::read_dir(root).into_iter().flatten().flatten().collect();
+    for entry in below {
+        left.extend(sweep::sweep(&entry.path()));
+    }
+    if try_for(Duration::from_secs(5), gone).is_none() {
+        left.push(format!(
+            "processes {:?} do not end",
+            sweep::descendants(getpid())
+        ));
+    }
+    if umount2(root, MntFlags::empty()).is_err() {
+        left.push("something is still open".to_owned());
+        let _ = umount2(root, MntFlags::MNT_DETACH);
+    }
+    let _ = fs::remove_dir(root);
+    left
+}

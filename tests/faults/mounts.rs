@@ -1,0 +1,184 @@
+//! Faults of mounts and of the directories themselves: F07, F08, F17 to F19.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::Duration;
+
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::mount::{MsFlags, mount};
+
+use crate::harness::agent::Plan;
+use crate::harness::bench::Bench;
+use crate::harness::disk::{Disk, make_image};
+use crate::harness::run::{pass, try_for, wait_for};
+use crate::harness::sweep::mounts_below;
+
+/// Mount changes are announced by the kernel.
+const AT_ONCE: Duration = Duration::from_millis(100);
+const SECOND: Duration = Duration::from_secs(1);
+/// As all tests configure it.
+const DWELL: Duration = Duration::from_secs(2);
+
+/// Nothing was written into a folder, also after further rounds of probes.
+fn assert_stays_empty(folder: &Path, rounds: Duration) {
+    pass(rounds);
+    let names: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    assert!(names.is_empty(), "{} holds {names:?}", folder.display());
+}
+
+/// F07: remounted read-only, and back.
+pub(crate) fn remounted(bench: &Bench) {
+    let disk = Disk::block(bench, "remounted", 64);
+    let agent = Plan::new(bench).dir(disk.path()).start();
+    let changed = bench.now();
+    disk.remount(true);
+    let event = agent.event("diskReadOnly", disk.path());
+    bench.within("diskReadOnly", changed, event.time, AT_ONCE);
+    assert_eq!(event.cause(), "readOnlyMount");
+    assert_eq!(agent.dir(disk.path())["status"], "readOnly");
+    let changed = bench.now();
+    disk.remount(false);
+    let event = agent.event("diskRecovered", disk.path());
+    bench.between("diskRecovered", changed, event.time, DWELL, DWELL + SECOND);
+    assert_eq!(agent.names(disk.path()), ["diskReadOnly", "diskRecovered"]);
+    agent.wait_status(disk.path(), "writable");
+    agent.finish(bench);
+}
+
+/// F08: ext4 aborts its journal, because the device under it has no more space. The mount still says
+/// `rw`.
+pub(crate) fn journal_aborted(bench: &Bench) {
+    let under = Disk::tmpfs(bench, "under", "size=20m");
+    let image = under.path().join("image");
+    make_image(&image, "ext4", 200);
+    let disk = Disk::mount_image(bench, "aborted", &image, "loop,errors=remount-ro");
+    let agent = Plan::new(bench).dir(disk.path()).start();
+    let aborted = || {
+        let mount = mounts_below(disk.path()).pop()?;
+        let options: Vec<&str> = mount.super_options.split(',').collect();
+        options
+            .iter()
+            .any(|option| matches!(*option, "emergency_ro" | "ro"))
+            .then(|| bench.now())
+    };
+    let mut file = File::create(disk.path().join("filler")).unwrap();
+    let block = vec![0x5a; 256 << 10];
+    let at = wait_for("the journal is aborted", Duration::from_secs(30), || {
+        // Errors are what this is about.
+        let _ = file.write_all(&block).and_then(|()| file.sync_data());
+        aborted()
+    });
+    let event = agent.event("diskReadOnly", disk.path());
+    bench.within("diskReadOnly", at, event.time, AT_ONCE);
+    assert_eq!(event.cause(), "kernelError");
+    agent.finish(bench);
+}
+
+/// F17: unmounted lazily. The mount point stays, as a directory of another disk.
+pub(crate) fn unmounted(bench: &Bench) {
+    let disk = Disk::block(bench, "gone", 64);
+    let agent = Plan::new(bench)
+        .set("interval", "2s")
+        .dir(disk.path())
+        .start();
+    let changed = bench.now();
+    disk.detach();
+    let event = agent.event("diskVanished", disk.path());
+    bench.within("diskVanished", changed, event.time, AT_ONCE);
+    assert_stays_empty(disk.path(), Duration::from_secs(5));
+    assert_eq!(agent.names(disk.path()), ["diskVanished"]);
+    assert_eq!(agent.dir(disk.path())["status"], "vanished");
+    agent.finish(bench);
+}
+
+/// F17 again, with the agent in mounts of its own that follow the host's, as a unit of systemd is.
+pub(crate) fn unmounted_outside(bench: &Bench) {
+    let host = Disk::tmpfs(bench, "host", "size=128m");
+    let none = None::<&str>;
+    mount(none, host.path(), none, MsFlags::MS_SHARED, none).unwrap();
+    let disk = Disk::block(bench, "host/gone", 64);
+    let agent = Plan::new(bench)
+        .wrapper(&["unshare", "--mount", "--propagation", "slave", "--"])
+        .set("interval", "2s")
+        .dir(disk.path())
+        .start();
+    let changed = bench.now();
+    disk.detach();
+    let event = agent.event("diskVanished", disk.path());
+    bench.within("diskVanished", changed, event.time, AT_ONCE);
+    assert_stays_empty(disk.path(), Duration::from_secs(5));
+    assert_eq!(agent.names(disk.path()), ["diskVanished"]);
+    agent.finish(bench);
+}
+
+/// F18: another file system is mounted over it.
+pub(crate) fn mounted_over(bench: &Bench) {
+    let disk = Disk::block(bench, "covered", 64);
+    let agent = Plan::new(bench)
+        .set("interval", "2s")
+        .dir(disk.path())
+        .start();
+    let changed = bench.now();
+    let over = Disk::tmpfs(bench, "covered", "size=16m");
+    let event = agent.event("diskReplaced", disk.path());
+    bench.within("diskReplaced", changed, event.time, AT_ONCE);
+    assert_stays_empty(over.path(), Duration::from_secs(5));
+    assert_eq!(agent.names(disk.path()), ["diskReplaced"]);
+    assert_eq!(agent.dir(disk.path())["status"], "replaced");
+    agent.finish(bench);
+}
+
+/// F19: a directory is deleted, replaced by a file, replaced by a symbolic link to elsewhere.
+pub(crate) fn directory_gone(bench: &Bench) {
+    let disk = Disk::tmpfs(bench, "three", "size=64m");
+    let [deleted, file, link] = ["deleted", "file", "link"].map(|name| disk.dir(name));
+    let agent = Plan::new(bench).dir(&deleted).dir(&file).dir(&link).start();
+    File::create(disk.path().join("a-file")).unwrap();
+    symlink(disk.dir("elsewhere"), disk.path().join("a-link")).unwrap();
+    let changed = bench.now();
+    wait_for(
+        "the directory is deleted between two probes",
+        SECOND,
+        || fs::remove_dir(&deleted).ok(),
+    );
+    for (dir, other) in [(&file, "a-file"), (&link, "a-link")] {
+        let other = disk.path().join(other);
+        renameat2(
+            AT_FDCWD,
+            &other,
+            AT_FDCWD,
+            dir,
+            RenameFlags::RENAME_EXCHANGE,
+        )
+        .unwrap();
+    }
+    let expected = [
+        (&deleted, "diskVanished", "missing"),
+        (&file, "diskFailed", "notADirectory"),
+        (&link, "diskReplaced", "wrongDevice"),
+    ];
+    for (dir, name, cause) in expected {
+        let event = agent.event(name, dir);
+        bench.within(name, changed, event.time, SECOND);
+        assert_eq!(event.cause(), cause);
+        assert_eq!(agent.names(dir), [name]);
+    }
+    agent.finish(bench);
+}
+
+/// No descriptor on a watched directory outlives an operation: plain `umount` succeeds.
+pub(crate) fn unmount_succeeds(bench: &Bench) {
+    let disk = Disk::block(bench, "idle", 64);
+    let agent = Plan::new(bench).dir(disk.path()).start();
+    // A look may be running this very moment; a second try shortly after meets none.
+    let tries = Duration::from_millis(50);
+    let unmounted = try_for(tries, || disk.unmount().is_ok().then_some(()));
+    assert!(unmounted.is_some(), "busy beside an idle agent");
+    agent.event("diskVanished", disk.path());
+    agent.finish(bench);
+}
