@@ -54,7 +54,9 @@ impl Source {
     }
 
     pub(crate) fn is_test_line(&self, line: usize) -> bool {
-        self.path.starts_with("tests") || self.tests.iter().any(|range| range.contains(&line))
+        let file = self.path.file_name().is_some_and(|name| name == "tests.rs");
+        let folder = self.path.iter().any(|part| part == "tests");
+        file || folder || self.tests.iter().any(|range| range.contains(&line))
     }
 
     /// All paths of two segments or more, in code that is not only for tests.

@@ -107,8 +107,9 @@ fn keep() -> ! {
         }
     };
     let left = clean(&root);
+    let word = if code > 128 { "removed" } else { "left behind" };
     for what in &left {
-        eprintln!("left behind: {what}");
+        eprintln!("{word}: {what}");
     }
     #[allow(clippy::disallowed_methods)] // a program of its own, not part of the agent
     std::process::exit(if code == 0 && !left.is_empty() {
