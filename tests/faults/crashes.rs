@@ -21,7 +21,7 @@ const EVENTS: u64 = 1000;
 const LIFE: std::ops::Range<u64> = 300..2500;
 
 /// Fills and frees disks, each at its own pace, until told to end.
-fn swing(disks: &[Disk], stop: &AtomicBool) {
+pub(crate) fn swing(disks: &[Disk], stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for (number, disk) in disks.iter().enumerate() {
             scope.spawn(move || {
@@ -38,7 +38,7 @@ fn swing(disks: &[Disk], stop: &AtomicBool) {
 
 fn plan<'a>(bench: &'a Bench, disks: &[Disk], hook: &Path) -> Plan<'a> {
     let hook = format!(
-        "\n[[hook]]\nname = \"keep\"\nevents = []\ncommand = [{:?}]\n",
+        "\n[[hook]]\nname = \"keep\"\ncommand = [{:?}]\n",
         text(hook)
     );
     let plan = Plan::new(bench)
