@@ -48,13 +48,14 @@ fn plan<'a>(bench: &'a Bench, disks: &[Disk], hook: &Path) -> Plan<'a> {
     disks.iter().fold(plan, |plan, disk| plan.dir(disk.path()))
 }
 
-/// A hook that appends its event to a file with one write.
+/// A hook that appends its event to a file with one write. One that was started and then lost its
+/// agent before it was told the event has nothing to keep.
 fn make_hook(bench: &Bench, file: &Path) -> PathBuf {
     let hook = bench.folder().join("keep");
     fs::write(
         &hook,
         format!(
-            "#!/bin/sh\nevent=$(cat)\necho \"$event\" >>'{}'\n",
+            "#!/bin/sh\nevent=$(cat)\n[ -z \"$event\" ] || echo \"$event\" >>'{}'\n",
             text(file)
         ),
     )
