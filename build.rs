@@ -1,6 +1,7 @@
 //! Puts the git revision into the binary. A tarball without git gives "unknown"; packagers may set
 //! `DIRKEEPER_REVISION`. Runs again only when a commit is made or checked out.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
@@ -13,7 +14,8 @@ fn main() {
     if ours {
         revision = git(&["rev-parse", "--short=12", "HEAD"]);
         // Gets a line with each commit and checkout, in worktrees too.
-        if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]) {
+        let log = git(&["rev-parse", "--git-path", "logs/HEAD"]);
+        if let Some(log) = log.filter(|log| Path::new(log).exists()) {
             println!("cargo:rerun-if-changed={log}");
         }
     }

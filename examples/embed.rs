@@ -5,7 +5,6 @@
 
 #![allow(clippy::print_stdout)]
 
-use std::io::Read;
 use std::path::Path;
 
 use dirkeeper::embed::{LedgerDirsListener, Monitor, become_child_if_asked};
@@ -42,12 +41,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .mode_switch(mode.clone())
         .start()?;
     println!("each line of input is a write; the end of input stops the server");
-    for byte in std::io::stdin().bytes() {
-        if byte? == b'\n' {
-            match mode.now().mode {
-                Mode::Writable => println!("write taken"),
-                Mode::ReadOnly => println!("write refused: {}", mode.reason()),
-            }
+    for line in std::io::stdin().lines() {
+        line?;
+        match mode.now().mode {
+            Mode::Writable => println!("write taken"),
+            Mode::ReadOnly => println!("write refused: {}", mode.reason()),
         }
     }
     monitor.stop();

@@ -1,18 +1,25 @@
-//! Says what went wrong: an error with its chain of sources on one line, `dirkeeper: what: why`,
-//! each layer once. The one place that turns an error into text for people; ends nothing.
+//! Says what went wrong: an error with its chain of sources as `dirkeeper: what: why`, each layer
+//! once. The one place that turns an error into text for people; ends nothing.
 
 use std::error::Error;
 use std::io::{self, Write};
 
 /// The error and its sources, outermost first, joined by colons. A layer that the one above has
-/// already quoted is left out, because many libraries print their source as well as link it.
+/// already quoted is left out, because many libraries print their source as well as link it. A
+/// layer of several lines, such as all problems of a configuration, follows line by line.
 #[must_use]
 pub fn text(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(layer) = source {
         let sentence = layer.to_string();
-        if !sentence.is_empty() && !text.ends_with(&sentence) {
+        if sentence.contains('\n') {
+            text.push(':');
+            for line in sentence.lines() {
+                text.push_str("\n  ");
+                text.push_str(line);
+            }
+        } else if !sentence.is_empty() && !text.ends_with(&sentence) {
             text.push_str(": ");
             text.push_str(&sentence);
         }
@@ -74,5 +81,6 @@ mod tests {
             "cannot listen: address in use",
         );
         check(&["cannot listen", "", "in use"], "cannot listen: in use");
+        check(&["bad", "one\ntwo"], "bad:\n  one\n  two");
     }
 }

@@ -1,5 +1,6 @@
 //! The program from outside: exit codes, what goes to which output, and talks with an agent. The
 //! agent is made up here; that the real one speaks the same is tested with it.
+#![allow(clippy::unwrap_used)] // all of it is tests
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -192,6 +193,13 @@ fn no_agent_is_69_and_says_what_to_do() {
         assert_eq!(output.status.code(), Some(69), "{line:?}");
         transcripts.push_str(&transcript(line, &output).replace(&url, "URL"));
     }
+    let folder = tempfile::tempdir().unwrap();
+    let state_dir = folder.path().to_str().unwrap();
+    let line = ["events", "--state-dir", state_dir];
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(74));
+    transcripts.push_str(&transcript(&line, &output).replace(state_dir, "STATE_DIR"));
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0);
     insta::assert_snapshot!("no_agent", transcripts);
 }
 
@@ -357,4 +365,92 @@ fn an_output_without_reader_is_no_error_and_a_full_one_is() {
         text(&output.stderr),
         @"dirkeeper: cannot write to standard output: No space left on device (os error 28)"
     );
+}
+
+#[test]
+fn a_simulation_answers_or_says_which_line_is_wrong() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/");
+    let trace = format!("{folder}random-1-031.in.jsonl");
+    let output = run(&["simulate", "--semantics", "bookkeeper", &trace]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(text(&output.stdout).lines().count(), 29);
+
+    let mut transcripts = String::new();
+    for line in [
+        &["simulate", "/nowhere/observations.jsonl"][..],
+        &["simulate", "--semantics", "bookkeeper", "-"],
+    ] {
+        transcripts.push_str(&transcript(line, &run(line)));
+    }
+    insta::assert_snapshot!("simulate", transcripts);
+}
+
+#[test]
+fn a_configuration_is_checked_shown_and_its_hooks_are_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("dirkeeper.toml");
+    let toml = r#"
+state_dir = "/var/lib/dirkeeper"
+[[dir]]
+path = "/mnt/l1"
+role = "ledger"
+[[hook]]
+name = "page"
+events = ["diskFull"]
+command = ["/bin/sh", "-c", "cat; echo; echo seen $DIRKEEPER_EVENT; exit ${CODE:-0}"]
+"#;
+    std::fs::write(&file, toml).unwrap();
+    let file = file.to_str().unwrap();
+    let mut transcripts = String::new();
+    let mut add = |arguments: &[&str]| {
+        let output = run(arguments);
+        let text = transcript(arguments, &output).replace(file, "FILE");
+        transcripts.push_str(&text);
+        transcripts.push('\n');
+        output.status.code()
+    };
+    assert_eq!(add(&["config", "check", "--config", file]), Some(0));
+    assert_eq!(
+        add(&[
+            "config",
+            "check",
+            "--config",
+            "/nowhere",
+            "--dir",
+            "ledger=l1"
+        ]),
+        Some(78)
+    );
+    assert_eq!(add(&["config", "show", "--config", "/nowhere"]), Some(78));
+    assert_eq!(add(&["hook", "list", "--config", file]), Some(0));
+    assert_eq!(
+        add(&[
+            "hook", "test", "pager", "--event", "diskFull", "--config", file
+        ]),
+        Some(64)
+    );
+    insta::assert_snapshot!("configuration", transcripts);
+
+    let line = ["check", "--output", "nagios", "--config", "/nowhere"];
+    let output = run(&line);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(text(&output.stdout).starts_with("DIRKEEPER UNKNOWN: "));
+
+    let shown = text(&run(&["config", "show", "--config", file]).stdout);
+    assert!(shown.contains("/mnt/l1"), "{shown}");
+
+    let test = [
+        "hook", "test", "page", "--event", "diskFull", "--config", file,
+    ];
+    let output = run(&test);
+    assert_eq!(output.status.code(), Some(0));
+    let told = text(&output.stdout);
+    assert!(told.contains("  {\"seq\":0,"), "{told}");
+    assert!(told.contains("\n  seen diskFull\n"), "{told}");
+    let refused = Command::new(PROGRAM)
+        .args(test)
+        .env("CODE", "3")
+        .output()
+        .unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
 }

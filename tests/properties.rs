@@ -242,13 +242,13 @@ fn tracker() -> (Tracker, Vec<DirId>) {
 fn at(elapsed: Duration) -> Moment {
     Moment {
         elapsed,
-        wall: Timestamp(i64::try_from(elapsed.as_millis()).unwrap()),
+        wall: Timestamp(i64::try_from(elapsed.as_millis()).expect("histories are short")),
     }
 }
 
 fn check_views(tracker: &Tracker, ids: &[DirId], now: Moment) -> Result<(), TestCaseError> {
     for id in ids {
-        let view = tracker.view(now, *id).unwrap();
+        let view = tracker.view(now, *id).expect("it is configured");
         let worst = Status::of(view.space_status, view.access_status, view.latency_status);
         prop_assert_eq!(view.status, worst);
         prop_assert_eq!(view.severity, view.status.severity());

@@ -1,13 +1,11 @@
 //! What the HTTP server is handed: closures over the parts, none of which blocks.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 
-use super::StartError;
 use crate::clock::Clock;
 use crate::document::About;
 use crate::health::dir::DirId;
@@ -23,9 +21,6 @@ pub(super) type Dropped = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// The loop publishes each second; so many without a picture mean that it does not move.
 const LIVE: Duration = Duration::from_secs(10);
-
-/// A token file is read at start only; more than this is not a token.
-const MAX_TOKEN: u64 = 4096;
 
 /// What the closures are made from.
 pub(super) struct Parts {
@@ -136,34 +131,4 @@ impl Parts {
         };
         Arc::new(move |order| Box::pin(std::future::ready(act(order))))
     }
-}
-
-/// Reads the token, once.
-pub(super) fn token(file: PathBuf) -> Result<Arc<str>, StartError> {
-    use std::io::Read;
-    use std::os::unix::fs::PermissionsExt;
-    let read = || -> Result<String, String> {
-        let opened = std::fs::File::open(&file).map_err(|error| error.to_string())?;
-        let facts = opened.metadata().map_err(|error| error.to_string())?;
-        let mode = facts.permissions().mode() & 0o777;
-        if mode & 0o007 != 0 {
-            return Err(format!("others may use it (mode {mode:03o}): chmod 0640"));
-        }
-        let mut text = String::new();
-        let mut limited = opened.take(MAX_TOKEN + 1);
-        limited
-            .read_to_string(&mut text)
-            .map_err(|error| error.to_string())?;
-        match text.trim() {
-            "" => Err("it is empty".to_owned()),
-            _ if text.len() as u64 > MAX_TOKEN => {
-                Err(format!("it is longer than {MAX_TOKEN} bytes"))
-            }
-            token => Ok(token.to_owned()),
-        }
-    };
-    read().map(Into::into).map_err(|why| StartError::Token {
-        file: file.clone(),
-        why,
-    })
 }

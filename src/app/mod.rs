@@ -7,6 +7,7 @@ mod check;
 mod handles;
 mod logging;
 mod reload;
+mod token;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -99,7 +100,7 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
     let token = config
         .control_token_file
         .clone()
-        .map(handles::token)
+        .map(token::read)
         .transpose()?;
     let mut signals = Signals::take().context("cannot take over signals")?;
     let address = http::bind(config.listen)?;
@@ -186,27 +187,17 @@ impl Agent {
             host.clone(),
             clock.clone(),
         );
-        let (monitor, reports, snapshots) = {
-            let options =
-                monitor_options(&config, opened.pins, opened.last_seq, &store, &dispatcher);
-            let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
-            let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
-            let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
-            (monitor, report_queue, snapshots)
-        };
-        let monitor = tokio::spawn(monitor.run(action_queue, reports));
+        let known = (opened.pins, opened.last_seq);
+        let options = monitor_options(&config, known, &store, &dispatcher);
+        let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
+        let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
+        let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
+        let monitor = tokio::spawn(monitor.run(action_queue, report_queue));
         let reload_ok = Arc::new(AtomicBool::new(true));
-        let about = About {
-            host,
-            version: crate::VERSION,
-            revision: crate::REVISION,
-            semantics: "dirkeeper",
-            control: "observe",
-        };
         let handles = handles::Parts {
-            about,
-            clock: clock.clone(),
-            snapshots: snapshots.clone(),
+            about: about(host),
+            clock,
+            snapshots,
             dispatcher: dispatcher.clone(),
             store: store.clone(),
             actions: actions.clone(),
@@ -250,6 +241,16 @@ impl Agent {
         self.dispatcher.stop().await;
         self.store.stop();
         let _ = self.http.await;
+    }
+}
+
+fn about(host: Host) -> About {
+    About {
+        host,
+        version: crate::VERSION,
+        revision: crate::REVISION,
+        semantics: "dirkeeper",
+        control: "observe",
     }
 }
 
@@ -317,8 +318,7 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
 
 fn monitor_options(
     config: &Config,
-    known: Vec<(Vec<u8>, Vec<u8>)>,
-    last_seq: u64,
+    (known, last_seq): (Vec<(Vec<u8>, Vec<u8>)>, u64),
     store: &Store,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {

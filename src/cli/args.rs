@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -109,27 +109,7 @@ pub struct SourceArguments {
     ///
     /// ROLE is ledger, journal or index. Needs no file and no privilege.
     #[arg(long = "dir", value_name = "ROLE=PATH", value_parser = OsStringValueParser::new().try_map(parse_dir))]
-    pub dirs: Vec<RolePath>,
-}
-
-/// A directory of the command line.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RolePath {
-    /// What the bookie uses it for.
-    pub role: Role,
-    /// Where it is.
-    pub path: PathBuf,
-}
-
-impl RolePath {
-    /// `ROLE=PATH` again, byte for byte.
-    #[must_use]
-    pub fn into_text(self) -> OsString {
-        let mut text = OsString::from(self.role.name());
-        text.push("=");
-        text.push(self.path);
-        text
-    }
+    pub dirs: Vec<OsString>,
 }
 
 /// `run`.
@@ -213,7 +193,7 @@ pub struct EventsArguments {
 pub enum ConfigCommand {
     /// Say whether the agent would start with this configuration, and all that is wrong with it
     #[command(long_about = help::CONFIG_CHECK, after_long_help = help::CONFIG_CHECK_END)]
-    Check(SourceArguments),
+    Check(ConfigCheckArguments),
     /// Print the configuration as it takes effect, defaults included
     #[command(after_long_help = help::CONFIG_SHOW_END)]
     Show(SourceArguments),
@@ -222,15 +202,26 @@ pub enum ConfigCommand {
     Import(ImportArguments),
 }
 
+/// `config check`.
+#[derive(Debug, Args)]
+pub struct ConfigCheckArguments {
+    /// Form of the result
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub output: Output,
+    /// Where the directories come from.
+    #[command(flatten)]
+    pub sources: SourceArguments,
+}
+
 /// `config import`.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
+    /// What relative directories in the file are relative to, for example /pulsar
+    #[arg(long, value_name = "DIR")]
+    pub home: Option<PathBuf>,
     /// The bookie's configuration file
     #[arg(value_name = "BK_SERVER_CONF")]
     pub file: PathBuf,
-    /// What relative directories in it are relative to (Pulsar's has such)
-    #[arg(long, value_name = "DIR")]
-    pub home: Option<PathBuf>,
 }
 
 /// `hook`.
@@ -255,7 +246,7 @@ pub struct HookListArguments {
 #[derive(Debug, Args)]
 pub struct HookTestArguments {
     /// Name of the hook in the configuration
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "HOOK")]
     pub name: String,
     /// Event to make up
     #[arg(long = "event", value_name = "NAME", value_parser = event_kind_parser())]
@@ -328,18 +319,17 @@ enum Bad {
     Https,
 }
 
-fn parse_dir(value: OsString) -> Result<RolePath, Bad> {
+/// The form only; the rest is said by the configuration, together with all its other problems.
+fn parse_dir(value: OsString) -> Result<OsString, Bad> {
     let bytes = value.as_bytes();
     let equals = bytes.iter().position(|byte| *byte == b'=');
     let (role, path) = bytes.split_at(equals.ok_or(Bad::NoRole)?);
     let role = String::from_utf8_lossy(role);
     let role = Role::parse(&role).ok_or_else(|| Bad::Role(role.into_owned()))?;
-    let path = &path[1..];
-    if path.is_empty() {
+    if path == b"=" {
         return Err(Bad::NoPath(role.name()));
     }
-    let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-    Ok(RolePath { role, path })
+    Ok(value)
 }
 
 fn parse_listen(value: &str) -> Result<SocketAddr, Bad> {

@@ -4,9 +4,9 @@
 use super::args::{CheckArguments, CheckOutput};
 use super::exit::{Exit, Failure};
 use super::terminal::{Terminal, Tone, print, printable, words};
-use super::{block_on, explain, nagios, table};
+use super::{block_on, explain, here, nagios, table};
 use crate::app;
-use crate::document::{self, About, Host, StatusDocument, status_document};
+use crate::document::{self, About, StatusDocument, status_document};
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::{Severity, Status};
 
@@ -90,10 +90,7 @@ pub fn render(
 /// What a check says about where it was made: no bookie is asked, nothing is controlled.
 fn about() -> About {
     About {
-        host: Host {
-            host: app::host_name(),
-            bookie_id: None,
-        },
+        host: here(),
         version: crate::VERSION,
         revision: crate::REVISION,
         semantics: "dirkeeper",
@@ -141,7 +138,7 @@ mod tests {
         let forms = [CheckOutput::Human, CheckOutput::Json, CheckOutput::Nagios].map(|output| {
             let (snapshot, own) = (sample::snapshot(), sample::self_view());
             let text = render(&snapshot, &own, output, false, Terminal::NONE);
-            text.replace(&app::host_name(), "HOST")
+            text.replace(&here().host, "HOST")
         });
         insta::assert_snapshot!(forms.join("----\n"));
     }

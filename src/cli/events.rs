@@ -13,7 +13,8 @@ use super::terminal::{Terminal, Tone, print, printable, words};
 use crate::document::EventDocument;
 use crate::health::event::EventKind;
 use crate::http_client::Heard;
-use crate::{report, state};
+use crate::report;
+use crate::state::{self, StoreError};
 
 /// Runs the command. With `--follow` it ends only when nobody reads any more, or when the agent
 /// refuses.
@@ -42,8 +43,7 @@ pub fn run(arguments: &EventsArguments) -> Result<Exit, Failure> {
 
 fn stored(state_dir: &Path, mut since: u64, printer: &Printer) -> Result<(), Failure> {
     loop {
-        let events = state::read_events(state_dir, since, PAGE)
-            .map_err(|error| Failure::from(anyhow::Error::new(error)))?;
+        let events = state::read_events(state_dir, since, PAGE).map_err(unreadable)?;
         for event in &events {
             since = printer.event(&event.json)?;
         }
@@ -51,6 +51,19 @@ fn stored(state_dir: &Path, mut since: u64, printer: &Printer) -> Result<(), Fai
             return Ok(());
         }
     }
+}
+
+fn unreadable(error: StoreError) -> Failure {
+    let exit = match &error {
+        StoreError::Locked { .. } | StoreError::Busy => {
+            let remedy = "ask the agent: leave --state-dir away, or name its address with --url";
+            return Failure::new(Exit::Unavailable, error).remedy(remedy);
+        }
+        StoreError::NotPermitted(_) => Exit::NotPermitted,
+        StoreError::Damaged(_) | StoreError::NewerVersion { .. } => Exit::Data,
+        _ => Exit::Io,
+    };
+    Failure::new(exit, error)
 }
 
 async fn pages(agent: &Agent, mut since: u64, printer: &Printer<'_>) -> Result<(), Failure> {

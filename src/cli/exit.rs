@@ -153,7 +153,11 @@ impl Failure {
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
-        Failure::new(Exit::of(&error), error)
+        let exit = Exit::of(&error);
+        if exit == Exit::Config {
+            return Failure::new(exit, error.context("the configuration cannot be used"));
+        }
+        Failure::new(exit, error)
     }
 }
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use super::args::{HookCommand, HookTestArguments};
 use super::exit::{Exit, Failure};
+use super::here;
 use super::settings::load;
 use super::terminal::{print, printable};
-use crate::app;
 use crate::clock::Clock;
-use crate::document::Host;
+use crate::config::Config;
 use crate::health::dir::Role;
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::moment::Timestamp;
@@ -26,7 +26,7 @@ pub fn run(command: HookCommand) -> Result<Exit, Failure> {
     match command {
         HookCommand::List(arguments) => {
             let config = load(arguments.sources.into())?;
-            print(&list(&app::hooks(&config)))?;
+            print(&list(&options(&config)))?;
             Ok(Exit::Ok)
         }
         HookCommand::Test(arguments) => test(arguments),
@@ -35,7 +35,7 @@ pub fn run(command: HookCommand) -> Result<Exit, Failure> {
 
 fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
     let config = load(arguments.sources.into())?;
-    let hooks = app::hooks(&config);
+    let hooks = options(&config);
     let Some(hook) = hooks.iter().find(|hook| hook.name == arguments.name) else {
         return Err(no_such_hook(&arguments.name, &hooks));
     };
@@ -49,16 +49,22 @@ fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
     let dir = dir.map(|dir| (dir.path.clone(), dir.role));
     let dir = dir.unwrap_or_else(|| (PathBuf::from("/mnt/made-up"), Role::Ledger));
     let event = made_up(arguments.kind, dir, Clock::start().now().wall);
-    let host = Host {
-        host: app::host_name(),
-        bookie_id: None,
-    };
-    let outcome = run_once(hook, &event, &host);
+    let outcome = run_once(hook, &event, &here());
     print(&report(&outcome))?;
     Ok(match outcome.end.verdict() {
         Verdict::Delivered => Exit::Ok,
         Verdict::Again | Verdict::Failed => Exit::FAILED,
     })
+}
+
+fn options(config: &Config) -> Vec<HookOptions> {
+    let options = config.hooks.iter().map(|hook| HookOptions {
+        name: hook.name.clone(),
+        events: hook.events.clone(),
+        command: hook.command.clone(),
+        timeout: hook.timeout,
+    });
+    options.collect()
 }
 
 fn no_such_hook(name: &str, hooks: &[HookOptions]) -> Failure {

@@ -1,7 +1,7 @@
 //! The subcommands. Parses the command line, runs one command, says how it ended. The result goes to
 //! standard output and nothing else does; errors go to standard error. Composition of the agent is
 //! `app`'s.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr)] // remarks beside the result
 
 pub mod args;
 pub mod check;
@@ -27,6 +27,8 @@ use std::future::Future;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+
+use crate::document::Host;
 
 pub use args::{Arguments, Command};
 pub use exit::{Exit, Failure};
@@ -91,6 +93,15 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Simulate(arguments) => simulation::run(&arguments),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man => manual::man(),
+    }
+}
+
+/// Where this command runs; no bookie is asked.
+fn here() -> Host {
+    let name = nix::unistd::gethostname().unwrap_or_default();
+    Host {
+        host: name.to_string_lossy().into_owned(),
+        bookie_id: None,
     }
 }
 

@@ -28,8 +28,9 @@ pub fn line(document: &StatusDocument) -> String {
 /// The line for a check that could not be made.
 #[must_use]
 pub fn failure(error: &str) -> String {
-    let lines: Vec<&str> = error.lines().collect();
-    format!("DIRKEEPER UNKNOWN: {}\n", one_line(&lines.join("; ")))
+    let lines: Vec<&str> = error.lines().map(str::trim).collect();
+    let text = lines.join("; ").replace(":; ", ": ");
+    format!("DIRKEEPER UNKNOWN: {}\n", one_line(&text))
 }
 
 fn describe(dirs: &[DirDocument]) -> String {
@@ -152,7 +153,7 @@ mod tests {
                     .map(|id| sample::hung_dir(id, format!("/mnt/{id}"), Role::Ledger))
                     .collect(),
             ),
-            failure("bad configuration: a|b\nsecond line\n"),
+            failure("the configuration cannot be used:\n  error: a|b\n  warning: c"),
         ];
         for line in &lines {
             assert_eq!(line.matches('\n').count(), 1, "{line}");

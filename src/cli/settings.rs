@@ -1,10 +1,12 @@
 //! `config`: says whether a configuration is valid, shows what takes effect, and translates a
-//! bookie's file.
+//! bookie's file. Also how every command gets its configuration.
 
-use super::args::{ConfigCommand, RolePath, RunArguments, SourceArguments};
+use super::args::{
+    ConfigCheckArguments, ConfigCommand, ImportArguments, Output, RunArguments, SourceArguments,
+};
 use super::exit::{Exit, Failure};
 use super::terminal::print;
-use crate::config;
+use crate::config::{self, Config, Sources};
 
 /// Runs the command.
 ///
@@ -12,19 +14,31 @@ use crate::config;
 /// The configuration is not valid, or the result cannot be written.
 pub fn run(command: ConfigCommand) -> Result<Exit, Failure> {
     match command {
-        ConfigCommand::Check(sources) => {
-            let config = load(sources.into())?;
-            let count = config.dirs.len();
-            print(&format!(
-                "the configuration is valid: {count} directories\n"
-            ))?;
+        ConfigCommand::Check(arguments) => check(arguments),
+        ConfigCommand::Show(sources) => {
+            print(&config::show(&load(sources.into())?))?;
+            Ok(Exit::Ok)
         }
-        ConfigCommand::Show(sources) => print(&config::show(&load(sources.into())?))?,
-        ConfigCommand::Import(arguments) => {
-            let imported = config::import(&arguments.file, arguments.home.as_deref());
-            print(&imported.map_err(anyhow::Error::new)?)?;
-        }
+        ConfigCommand::Import(arguments) => import(&arguments),
     }
+}
+
+/// All that is wrong is the result here, and no error.
+fn check(arguments: ConfigCheckArguments) -> Result<Exit, Failure> {
+    let result = config::load(&arguments.sources.into());
+    print(&match arguments.output {
+        Output::Human => config::check_human(&result),
+        Output::Json => config::check_json(&result).trim_end().to_owned() + "\n",
+    })?;
+    Ok(match result {
+        Ok(_) => Exit::Ok,
+        Err(_) => Exit::Config,
+    })
+}
+
+fn import(arguments: &ImportArguments) -> Result<Exit, Failure> {
+    let imported = config::import(&arguments.file, arguments.home.as_deref());
+    print(&imported.map_err(anyhow::Error::new)?)?;
     Ok(Exit::Ok)
 }
 
@@ -32,7 +46,7 @@ pub fn run(command: ConfigCommand) -> Result<Exit, Failure> {
 ///
 /// # Errors
 /// It is not valid; all that is wrong with it is in the error.
-pub(super) fn load(sources: config::Sources) -> Result<config::Config, Failure> {
+pub(super) fn load(sources: Sources) -> Result<Config, Failure> {
     let config = config::load(&sources).map_err(anyhow::Error::new)?;
     for warning in &config.warnings {
         eprintln!("dirkeeper: warning: {warning}");
@@ -40,22 +54,22 @@ pub(super) fn load(sources: config::Sources) -> Result<config::Config, Failure> 
     Ok(config)
 }
 
-impl From<SourceArguments> for config::Sources {
-    fn from(arguments: SourceArguments) -> config::Sources {
-        let dirs = arguments.dirs.into_iter();
-        config::Sources {
+impl From<SourceArguments> for Sources {
+    fn from(arguments: SourceArguments) -> Sources {
+        Sources {
             file: arguments.config,
             bookie_conf: arguments.bookie_conf,
-            dirs: dirs.map(RolePath::into_text).collect(),
+            dirs: arguments.dirs,
+            listen: None,
+            state_dir: None,
             state_home: config::state_home(),
-            ..config::Sources::default()
         }
     }
 }
 
-impl From<RunArguments> for config::Sources {
-    fn from(arguments: RunArguments) -> config::Sources {
-        config::Sources {
+impl From<RunArguments> for Sources {
+    fn from(arguments: RunArguments) -> Sources {
+        Sources {
             listen: arguments.listen.map(|address| address.to_string()),
             state_dir: arguments.state_dir,
             ..arguments.sources.into()

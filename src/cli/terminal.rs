@@ -84,22 +84,13 @@ impl Terminal {
     /// What standard output is.
     #[must_use]
     pub fn stdout() -> Terminal {
-        Terminal::of(&io::stdout())
-    }
-
-    /// What standard error is.
-    #[must_use]
-    pub fn stderr() -> Terminal {
-        Terminal::of(&io::stderr())
-    }
-
-    fn of(output: &(impl IsTerminal + std::os::fd::AsFd)) -> Terminal {
+        let output = io::stdout();
         if !output.is_terminal() {
             return Terminal::NONE;
         }
         let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-        let width = terminal_size::terminal_size_of(output);
+        let width = terminal_size::terminal_size_of(&output);
         Terminal {
             colour: !set("NO_COLOR") && !dumb,
             width: width.map(|(terminal_size::Width(width), _)| usize::from(width)),

@@ -23,3 +23,4 @@ pub mod space;
 pub mod status;
 pub mod track;
 pub mod tracker;
+mod view;

@@ -10,7 +10,7 @@ use crate::probe::Report;
 #[derive(Debug)]
 pub enum Action {
     /// The prober says something.
-    Report(Report),
+    Report(Box<Report>),
     /// A valid new configuration: directories that stay keep their state.
     Configure(Vec<Dir>, Policy),
     /// Somebody asks for a full look now; none for all directories.

@@ -43,6 +43,15 @@ const PROBER_AWAY: Duration = Duration::from_secs(5);
 /// own monitor acts within its check interval of 10 s.
 const MODE_GRACE: Duration = Duration::from_secs(30);
 
+/// Gives the pin of an earlier run, if there is one.
+pub type KnownPins = Box<dyn FnMut(&Dir) -> Option<Pin> + Send>;
+
+/// Takes a pin that changed; must not wait.
+pub type KeepPin = Box<dyn FnMut(&Dir, &Pin) + Send>;
+
+/// Takes events in their order; must not wait.
+pub type Publish = Box<dyn FnMut(Arc<Event>) + Send>;
+
 /// What the loop needs.
 pub struct MonitorOptions {
     /// Directories to start with.
@@ -50,11 +59,11 @@ pub struct MonitorOptions {
     /// How they count.
     pub policy: Policy,
     /// Pins of earlier runs.
-    pub pins: Box<dyn FnMut(&Dir) -> Option<Pin> + Send>,
-    /// Takes pins that changed; must not wait.
-    pub keep_pin: Box<dyn FnMut(&Dir, &Pin) + Send>,
-    /// Takes events in their order; must not wait.
-    pub publish: Box<dyn FnMut(Arc<Event>) + Send>,
+    pub pins: KnownPins,
+    /// Keeps pins for later runs.
+    pub keep_pin: KeepPin,
+    /// Hands events on.
+    pub publish: Publish,
     /// Number of the newest event of earlier runs.
     pub last_seq: u64,
 }
@@ -74,6 +83,7 @@ pub struct Monitor {
     recent: Arc<Vec<Arc<Event>>>,
     last_seq: u64,
     problems: BTreeMap<&'static str, String>,
+    duplicates: Vec<String>,
     prober_away: Option<Away>,
     prober_restarts: u64,
     abandoned: u64,
@@ -123,6 +133,7 @@ impl Monitor {
             recent: Arc::new(Vec::new()),
             last_seq,
             problems: BTreeMap::new(),
+            duplicates: Vec::new(),
             prober_away: None,
             prober_restarts: 0,
             abandoned: 0,
@@ -150,7 +161,7 @@ impl Monitor {
                     None | Some(Action::Stop) => break,
                     Some(action) => Some(action),
                 },
-                Some(report) = reports.recv() => Some(Action::Report(report)),
+                Some(report) = reports.recv() => Some(Action::Report(Box::new(report))),
                 () = tokio::time::sleep(wait) => None,
             };
             let now = self.clock.now();
@@ -194,7 +205,7 @@ impl Monitor {
 
     fn apply(&mut self, now: Moment, action: Action) {
         match action {
-            Action::Report(report) => self.report(now, report),
+            Action::Report(report) => self.report(now, *report),
             Action::Configure(dirs, policy) => self.configure(now, dirs, policy),
             Action::Probe(path) => {
                 let id = path.and_then(|path| self.find(&path));
@@ -278,9 +289,7 @@ impl Monitor {
             };
             self.prober.look(dir, kind);
         }
-        for (dir, pin) in self.tracker.take_changed_pins() {
-            (self.options.keep_pin)(&dir, &pin);
-        }
+        self.keep_pins();
         let changed = self.events_waiting || !self.dirty.is_empty();
         let idle = self
             .published
@@ -288,6 +297,21 @@ impl Monitor {
         if (changed && self.publish_due() <= now.elapsed) || idle {
             self.publish_snapshot(now);
         }
+    }
+
+    fn keep_pins(&mut self) {
+        let changed = self.tracker.take_changed_pins();
+        if changed.is_empty() {
+            return;
+        }
+        for (dir, pin) in &changed {
+            (self.options.keep_pin)(dir, pin);
+        }
+        let duplicates = self.tracker.duplicates().into_iter().map(|(dir, earlier)| {
+            let (dir, earlier) = (dir.path.display(), earlier.path.display());
+            format!("{dir} leads to {earlier}, which is watched already: name each directory once")
+        });
+        self.duplicates = duplicates.collect();
     }
 
     fn check_prober(&mut self, now: Moment) {
@@ -441,7 +465,12 @@ impl Monitor {
             event_counts: self.tracker.event_counts().clone(),
             last_seq: self.last_seq,
             probe_histograms: self.tracker.histograms().clone(),
-            problems: self.problems.values().cloned().collect(),
+            problems: self
+                .problems
+                .values()
+                .chain(&self.duplicates)
+                .cloned()
+                .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.abandoned,
         };

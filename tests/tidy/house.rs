@@ -107,6 +107,7 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
         "src/config/",
         "its own files, at start and at a reload, from a thread that may be lost",
     ),
+    ("src/app/token.rs", "the file of the token, once at start"),
     (
         "src/cli/",
         "files that a user named on the command line of a short-lived command",
@@ -130,7 +131,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "src/http_client/",
         "the wait between two tries of a command that follows events",
     ),
-    ("src/http/connection.rs", "the limits of a connection that is silent"),
+    (
+        "src/http/connection.rs",
+        "the limits of a connection that is silent",
+    ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
     (
