@@ -21,8 +21,8 @@ pub use event::{CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, 
 pub use status::{
     AxesDocument, ClaimDocument, DirDocument, DurationsDocument, EvidenceDocument,
     ForecastDocument, HistoryDocument, ListenerDocument, ModeDocument, MountDocument,
-    ProbeDocument, SpaceDocument, StatusDocument, dir_document, problems, shown_space, shown_usage,
-    status_document,
+    ProbeDocument, SpaceDocument, StatusDocument, TotalDocument, dir_document, problems,
+    shown_space, shown_usage, status_document,
 };
 
 /// Where the agent runs, as every document says it.

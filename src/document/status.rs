@@ -1,5 +1,6 @@
 //! The documents of the snapshot and of one directory in it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,11 @@ pub fn status_document(snapshot: &Snapshot, own: &SelfView, about: &About) -> St
             .dirs
             .iter()
             .map(|dir| DirDocument::new(dir))
+            .collect(),
+        totals: snapshot
+            .totals
+            .iter()
+            .map(|(role, space)| (role.name().to_owned(), TotalDocument::new(*space)))
             .collect(),
         listeners: own.listeners.iter().map(ListenerDocument::new).collect(),
         problems: problems(snapshot, own),
@@ -78,10 +84,32 @@ pub struct StatusDocument {
     pub mode: ModeDocument,
     /// Directories in configured order.
     pub dirs: Vec<DirDocument>,
+    /// Bytes of the file systems of each role, each counted once however many directories it has.
+    #[serde(default)]
+    pub totals: BTreeMap<String, TotalDocument>,
     /// Listeners in configured order.
     pub listeners: Vec<ListenerDocument>,
     /// Troubles of the agent itself.
     pub problems: Vec<String>,
+}
+
+/// Bytes of all file systems that directories of a role are on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TotalDocument {
+    /// All bytes.
+    pub size_bytes: u64,
+    /// Bytes that may still be written.
+    pub available_bytes: u64,
+}
+
+impl TotalDocument {
+    fn new(space: Space) -> TotalDocument {
+        TotalDocument {
+            size_bytes: space.size,
+            available_bytes: space.available,
+        }
+    }
 }
 
 /// Mode, as wanted and as seen.

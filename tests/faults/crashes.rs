@@ -21,7 +21,7 @@ const EVENTS: u64 = 1000;
 const LIFE: std::ops::Range<u64> = 300..2500;
 
 /// Fills and frees disks, each at its own pace, until told to end.
-fn swing(disks: &[Disk], stop: &AtomicBool) {
+pub(crate) fn swing(disks: &[Disk], stop: &AtomicBool) {
     std::thread::scope(|scope| {
         for (number, disk) in disks.iter().enumerate() {
             scope.spawn(move || {
@@ -38,7 +38,7 @@ fn swing(disks: &[Disk], stop: &AtomicBool) {
 
 fn plan<'a>(bench: &'a Bench, disks: &[Disk], hook: &Path) -> Plan<'a> {
     let hook = format!(
-        "\n[[hook]]\nname = \"keep\"\nevents = []\ncommand = [{:?}]\n",
+        "\n[[hook]]\nname = \"keep\"\ncommand = [{:?}]\n",
         text(hook)
     );
     let plan = Plan::new(bench)
@@ -48,13 +48,14 @@ fn plan<'a>(bench: &'a Bench, disks: &[Disk], hook: &Path) -> Plan<'a> {
     disks.iter().fold(plan, |plan, disk| plan.dir(disk.path()))
 }
 
-/// A hook that appends its event to a file with one write.
+/// A hook that appends its event to a file with one write. One that was started and then lost its
+/// agent before it was told the event has nothing to keep.
 fn make_hook(bench: &Bench, file: &Path) -> PathBuf {
     let hook = bench.folder().join("keep");
     fs::write(
         &hook,
         format!(
-            "#!/bin/sh\nevent=$(cat)\necho \"$event\" >>'{}'\n",
+            "#!/bin/sh\nevent=$(cat)\n[ -z \"$event\" ] || echo \"$event\" >>'{}'\n",
             text(file)
         ),
     )

@@ -18,7 +18,8 @@ const NETWORK_SPACE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A device does this from now on, and its directory is failed with this cause.
 fn fails(bench: &Bench, effects: &[(Operation, Effect)], cause: &str) {
-    let dying = DyingDisk::new(bench, "failing", 64);
+    // Without a journal, whose abort is another fault (F08) and may come first.
+    let dying = DyingDisk::without_journal(bench, "failing", 64);
     let dir = dying.disk.path();
     let agent = Plan::new(bench).dir(dir).start();
     let from = bench.now();

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::harness::agent::{PATIENCE, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
-use crate::harness::memory_fs::{DyingDisk, Effect};
+use crate::harness::memory_fs::DyingDisk;
 use crate::harness::run::{pass, text, wait_exit, wait_for};
 use crate::harness::sweep::{MARK, children};
 
@@ -33,7 +33,7 @@ pub(crate) fn device_holds_requests(bench: &Bench) {
     let dying = DyingDisk::new(bench, "held", 64);
     let dir = dying.disk.path();
     let agent = Plan::new(bench).dir(dir).start();
-    dying.device.set_all(Effect::Hold);
+    dying.hold();
     let held = wait_for("a request is held", PATIENCE, || dying.device.first_held());
     let suspect = wait_for("suspect", PATIENCE, || {
         let verdict = agent.dir(dir);

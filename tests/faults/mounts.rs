@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
-use nix::mount::{MsFlags, mount};
 
 use crate::harness::agent::Plan;
 use crate::harness::bench::Bench;
@@ -98,10 +97,7 @@ pub(crate) fn unmounted(bench: &Bench) {
 
 /// F17 again, with the agent in mounts of its own that follow the host's, as a unit of systemd is.
 pub(crate) fn unmounted_outside(bench: &Bench) {
-    let host = Disk::tmpfs(bench, "host", "size=128m");
-    let none = None::<&str>;
-    mount(none, host.path(), none, MsFlags::MS_SHARED, none).unwrap();
-    let disk = Disk::block(bench, "host/gone", 64);
+    let disk = Disk::block(bench, "gone", 64);
     let agent = Plan::new(bench)
         .wrapper(&["unshare", "--mount", "--propagation", "slave", "--"])
         .set("interval", "2s")

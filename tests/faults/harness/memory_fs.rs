@@ -236,6 +236,14 @@ pub(crate) struct DyingDisk {
 
 impl DyingDisk {
     pub(crate) fn new(bench: &Bench, name: &str, mebibytes: u64) -> DyingDisk {
+        DyingDisk::with_features(bench, name, mebibytes, "has_journal")
+    }
+
+    pub(crate) fn without_journal(bench: &Bench, name: &str, mebibytes: u64) -> DyingDisk {
+        DyingDisk::with_features(bench, name, mebibytes, "^has_journal")
+    }
+
+    fn with_features(bench: &Bench, name: &str, mebibytes: u64, features: &str) -> DyingDisk {
         let device = MemoryFs::new(bench, &format!("{name}-device"));
         device.add("disk", mebibytes << 20);
         let file = device.path().join("disk");
@@ -244,24 +252,24 @@ impl DyingDisk {
             ["--find", "--show", "--direct-io=on", text(&file)],
         );
         let node = node.trim();
+        // Nothing is left for the kernel to write later.
+        let extended = "lazy_itable_init=0,lazy_journal_init=0";
         tool(
             "mkfs.ext4",
-            [
-                "-q",
-                "-F",
-                "-E",
-                "lazy_itable_init=0,lazy_journal_init=0",
-                node,
-            ],
+            ["-q", "-F", "-O", features, "-E", extended, node],
         );
         let path = bench.dir(name);
         tool("mount", ["-o", "errors=continue", node, text(&path)]);
         // Busy now: it goes away with the mount.
         tool("losetup", ["--detach", node]);
-        DyingDisk {
-            disk: Disk::mounted_at(path, true),
-            device,
-        }
+        let disk = Disk::mounted_at(path, true);
+        DyingDisk { disk, device }
+    }
+
+    /// Holds all requests, and none but those that are made from now on.
+    pub(crate) fn hold(&self) {
+        tool("sync", ["--file-system", text(self.disk.path())]);
+        self.device.set_all(Effect::Hold);
     }
 }
 

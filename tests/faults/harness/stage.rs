@@ -125,6 +125,9 @@ fn make_root() -> PathBuf {
     fs::create_dir(&root).expect("the temporary folder can be written");
     let size = Some("size=16g,mode=755");
     mount(Some("faults"), &root, Some("tmpfs"), MsFlags::empty(), size).expect("tmpfs is there");
+    // An agent in mounts of its own sees what the tests unmount, and holds none of their disks.
+    let none = None::<&str>;
+    mount(none, &root, none, MsFlags::MS_SHARED, none).expect("it is mounted");
     // Programs run as another user need to pass.
     fs::set_permissions(&root, fs::Permissions::from_mode(0o755)).expect("it is ours");
     root
