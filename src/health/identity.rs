@@ -51,16 +51,19 @@ pub fn compare(pin: &Pin, seen: &Identity, mount: &Mount) -> Verdict {
 }
 
 /// What the mount table alone shows: enough to say that a mount is gone or covered, never that
-/// all is well. None when it is the pinned device.
+/// all is well. None when it is the pinned device, and when it may be the pinned file system under
+/// another number, as after a lost cable or on another loop device: then the next look tells.
 #[must_use]
 pub fn compare_mount(pin: &Pin, boot_id: &str, mount: &Mount) -> Option<(AccessStatus, Reason)> {
     let known = &pin.identity;
     if known.boot_id != boot_id || pin.mount_device == mount.device {
         return None;
     }
+    let lasting = known.uuid.is_some() || fsid_is_lasting(&pin.fs_type);
+    let may_be_same = lasting && pin.fs_type == mount.fs_type && pin.mount_point == mount.point;
     match missing_or_wrong(pin, mount) {
-        Verdict::Differs(status, reason) => Some((status, reason)),
-        Verdict::Same(_) => None,
+        Verdict::Differs(status, reason) if !may_be_same => Some((status, reason)),
+        Verdict::Differs(..) | Verdict::Same(_) => None,
     }
 }
 
@@ -308,5 +311,17 @@ mod tests {
         let (status, _) = compare_mount(&pin, "a", &mount("/", 9, "ext4")).unwrap();
         assert_eq!(status, AccessStatus::Vanished);
         assert_eq!(compare_mount(&pin, "b", &mount("/", 9, "ext4")), None);
+    }
+
+    #[test]
+    fn a_file_system_that_comes_back_under_another_number_is_left_to_the_look() {
+        let word = |fs_type: &str, now: &str| {
+            let pin = pin(&seen(1, 11, "a"), &mount("/mnt/l1", 1, fs_type));
+            let verdict = compare_mount(&pin, "a", &mount("/mnt/l1", 2, now));
+            verdict.map_or("?", |(status, _)| status.name())
+        };
+        assert_eq!(word("ext4", "ext4"), "?");
+        assert_eq!(word("ext4", "xfs"), "replaced");
+        assert_eq!(word("tmpfs", "tmpfs"), "replaced");
     }
 }
