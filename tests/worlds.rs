@@ -597,3 +597,21 @@ fn a_mount_may_come_late() {
     run.steps(QUIET);
     assert_eq!(run.status(), Status::Writable, "{:#?}", run.log);
 }
+
+/// The state store opened late: the agent started without its pins while the mount was missing, and
+/// took the root disk for the right one until it heard of them.
+#[test]
+fn a_pin_that_is_known_late_stands_above_the_one_made_meanwhile() {
+    let mut run = Run::new(World::quiet(false, true));
+    run.steps(Duration::from_secs(30));
+    let pin = run.pin.take();
+    run.change(Change::Mount(There::Nothing));
+    run.restart();
+    run.steps(STEP);
+    run.tracker.recall(at(run.elapsed), |_| pin.clone());
+    run.steps(Duration::from_secs(30));
+    assert_eq!(run.status(), Status::Vanished, "{:#?}", run.log);
+    run.change(Change::Mount(There::Own));
+    run.steps(QUIET);
+    assert_eq!(run.status(), Status::Writable, "{:#?}", run.log);
+}

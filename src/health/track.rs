@@ -162,6 +162,15 @@ impl Track {
         self.schedule.hurry(now.elapsed, true);
     }
 
+    /// The pin of an earlier run became known after the start. The next look compares.
+    pub fn recall(&mut self, now: Moment, pin: Pin) {
+        if self.pin.as_ref() != Some(&pin) {
+            self.pin = Some(pin);
+            self.at_home = false;
+            self.schedule.hurry(now.elapsed, true);
+        }
+    }
+
     /// Room for recovery writes; none while the space is unknown.
     #[must_use]
     pub fn high_priority_room(&self) -> Option<HighPriorityRoom> {

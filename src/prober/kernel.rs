@@ -46,16 +46,16 @@ pub(super) fn watch_mounts(
         .map(drop)
 }
 
-/// A table that cannot be read is the end of this thread; looks notice the rest.
+/// A table that cannot be read (the kernel lacks memory for its text) is read again later: without it
+/// every unmount would go unseen.
 fn watch(mut file: File, clock: &Clock, changed: &dyn Fn(Table) -> bool) -> Option<()> {
     let (mut text, mut last) = (Vec::new(), Vec::new());
     loop {
         let before = clock.elapsed();
         text.clear();
-        file.rewind().ok()?;
-        file.read_to_end(&mut text).ok()?;
+        let read = file.rewind().and_then(|()| file.read_to_end(&mut text));
         let cost = clock.elapsed().saturating_sub(before);
-        if text != last {
+        if read.is_ok() && text != last {
             if !changed(Table::parse(&text)) {
                 return None;
             }
