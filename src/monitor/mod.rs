@@ -474,6 +474,7 @@ impl Monitor {
                 .values()
                 .chain(&self.duplicates)
                 .cloned()
+                .chain(self.tracker.own_trouble())
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),
