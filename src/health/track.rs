@@ -297,7 +297,9 @@ impl Track {
             return None;
         }
         self.stale_looks = 0;
-        self.boot_id.clone_from(&seen.boot_id);
+        if self.boot_id != seen.boot_id {
+            self.boot_id.clone_from(&seen.boot_id);
+        }
         if seen.cookie != Cookie::NotRead {
             self.cookie = seen.cookie.clone();
         }
