@@ -178,17 +178,16 @@ impl Agent {
             host: host_name(),
             bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
         };
-        let (store, opened) = open_store(&config, &program, &clock).await?;
+        let (store, mut opened) = open_store(&config, &program, &clock).await?;
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
         let dispatcher = Dispatcher::start(
             listeners(&config),
             Some(store.clone()),
-            opened.pending,
+            std::mem::take(&mut opened.pending),
             host.clone(),
             clock.clone(),
         );
-        let known = (opened.pins, opened.last_seq);
-        let options = monitor_options(&config, known, &store, &dispatcher);
+        let options = monitor_options(&config, &mut opened, &store, &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
@@ -318,11 +317,11 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
 
 fn monitor_options(
     config: &Config,
-    (known, last_seq): (Vec<(Vec<u8>, Vec<u8>)>, u64),
+    opened: &mut Opened,
     store: &Store,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {
-    let known: HashMap<Vec<u8>, Vec<u8>> = known.into_iter().collect();
+    let known: HashMap<Vec<u8>, Vec<u8>> = opened.pins.drain(..).collect();
     let (store, dispatcher) = (store.clone(), dispatcher.clone());
     let key = |dir: &Dir| pins::key(dir.role, &dir.path);
     MonitorOptions {
@@ -331,7 +330,7 @@ fn monitor_options(
         pins: Box::new(move |dir| pins::decode(known.get(&key(dir))?)),
         keep_pin: Box::new(move |dir, pin| store.put_pin(&key(dir), &pins::encode(pin))),
         publish: Box::new(move |event| dispatcher.dispatch(event)),
-        last_seq,
+        last_seq: opened.last_seq,
     }
 }
 

@@ -17,7 +17,10 @@ use crate::health::moment::Timestamp;
 use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
-pub use event::{CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json, reference as event_reference};
+pub use event::{
+    CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
+    reference as event_reference,
+};
 pub use status::{
     AxesDocument, ClaimDocument, DirDocument, DurationsDocument, EvidenceDocument,
     ForecastDocument, HistoryDocument, ListenerDocument, ModeDocument, MountDocument,
