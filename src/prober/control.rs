@@ -39,6 +39,10 @@ const MAX_GAP: Duration = Duration::from_secs(1);
 /// An operation in flight is reported from this age on.
 const REPORTED_AGE: Duration = Duration::from_secs(1);
 
+/// How long the greeting waits for the first mount table. That takes a millisecond, unless a file
+/// system has to ask a dead disk for its part of it; then we begin without.
+const TABLE_WAIT: Duration = Duration::from_secs(1);
+
 /// How long a probe in flight may take to remove its file when the agent goes away.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -133,6 +137,10 @@ impl Control {
     /// # Errors
     /// The pipes are broken, or the agent speaks another version.
     pub(super) fn run(mut self) -> io::Result<()> {
+        // With the table known, the first looks already go to the right lanes and may write.
+        if let Ok(message) = self.messages.recv_timeout(TABLE_WAIT) {
+            self.take(message)?;
+        }
         self.say(&Answer::Greeting { version: VERSION })?;
         loop {
             self.write_answers()?;
@@ -181,16 +189,20 @@ impl Control {
     fn read_messages(&mut self) -> io::Result<()> {
         let _ = self.wake.read();
         while let Ok(message) = self.messages.try_recv() {
-            match message {
-                Message::Done(done) => self.done(done)?,
-                Message::News(News::Mounts(table)) => {
-                    self.table = Some(table);
-                    self.mounts_changed()?;
-                }
-                Message::News(News::FileSystemError) => self.file_system_error()?,
-            }
+            self.take(message)?;
         }
         Ok(())
+    }
+
+    fn take(&mut self, message: Message) -> io::Result<()> {
+        match message {
+            Message::Done(done) => self.done(done),
+            Message::News(News::Mounts(table)) => {
+                self.table = Some(table);
+                self.mounts_changed()
+            }
+            Message::News(News::FileSystemError) => self.file_system_error(),
+        }
     }
 
     fn serve(&mut self, request: Request) -> io::Result<()> {

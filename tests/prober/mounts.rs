@@ -284,6 +284,24 @@ fn changes_of_the_mount_table_are_noticed_within_a_tenth_of_a_second() {
 }
 
 #[test]
+fn a_required_mount_that_is_there_is_probed_at_the_first_look() {
+    in_own_mounts(
+        "a_required_mount_that_is_there_is_probed_at_the_first_look",
+        |root| {
+            let mut settings = watched(&tmpfs(root, "memory", "size=1m"));
+            settings.require_mount = true;
+            run(async {
+                for _ in 0..20 {
+                    let mut watch = Watch::with(binary(), vec![(DirId(0), settings.clone())]);
+                    watch.alive().await;
+                    assert!(watch.look(0, PROBE).await.probed);
+                }
+            });
+        },
+    );
+}
+
+#[test]
 fn a_full_file_system_is_told_by_its_errno_and_left_clean() {
     in_own_mounts(
         "a_full_file_system_is_told_by_its_errno_and_left_clean",
