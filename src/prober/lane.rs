@@ -229,3 +229,67 @@ impl Lane {
         Some((running, age))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot() -> (Slot, Clock, Time) {
+        let clock = Clock::manual();
+        let time = Time {
+            clock: clock.clone(),
+            attended: Arc::default(),
+        };
+        let slot = Slot::new(time.clone());
+        slot.state.lock().unwrap().dir = Some(DirId(1));
+        (slot, clock, time)
+    }
+
+    #[test]
+    fn an_operation_is_shown_from_its_start_to_its_end() {
+        let (slot, clock, _) = slot();
+        assert_eq!(slot.running(), None);
+        slot.begin(Operation::Sync);
+        clock.advance(Duration::from_millis(300));
+        let running = slot.running().unwrap();
+        assert_eq!(
+            (running.operation, running.dir),
+            (Operation::Sync, DirId(1))
+        );
+        assert_eq!(slot.end(), Duration::from_millis(300));
+        assert_eq!(slot.running(), None);
+        slot.begin(Operation::Read);
+        assert_eq!(slot.running().unwrap().sequence, running.sequence + 1);
+    }
+
+    /// The process is stopped for twenty seconds in the middle of a sync.
+    #[test]
+    fn a_pause_of_the_process_is_no_slowness_of_the_disk() {
+        let (slot, clock, time) = slot();
+        slot.begin(Operation::Sync);
+        clock.advance(Duration::from_secs(20));
+        time.attend(Duration::from_secs(1));
+        assert_eq!(slot.end(), Duration::from_secs(2));
+    }
+
+    #[test]
+    fn age_is_counted_in_attended_time() {
+        let (slot, clock, _) = slot();
+        let (jobs, _queue) = mpsc::channel();
+        let mut lane = Lane {
+            jobs,
+            slot: Arc::new(slot),
+            pending: 0,
+            age: (0, Duration::ZERO),
+        };
+        let half = Duration::from_millis(500);
+        assert_eq!(lane.in_flight(half), None);
+        lane.slot.begin(Operation::Sync);
+        clock.advance(Duration::from_millis(200));
+        let mut age = |gap| lane.in_flight(gap).unwrap().1.as_millis();
+        assert_eq!(age(half), 200, "it began after the last heartbeat");
+        assert_eq!(age(half), 700);
+        clock.advance(Duration::from_secs(20));
+        assert_eq!(age(Duration::from_secs(1)), 1700);
+    }
+}
