@@ -16,6 +16,8 @@ pub mod clock;
 pub mod config;
 pub mod document;
 pub mod embed;
+#[cfg(test)]
+mod generated;
 pub mod health;
 pub mod http;
 pub mod http_client;

@@ -206,8 +206,6 @@ fn fenced(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     #[test]
@@ -248,16 +246,6 @@ mod tests {
 
     #[test]
     fn the_documentation_is_up_to_date() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/cli.md");
-        let wanted = markdown();
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, &wanted).unwrap();
-        }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == wanted,
-            "docs/cli.md is stale: run UPDATE=1 cargo test --lib cli::manual"
-        );
+        crate::generated::check("docs/cli.md", &markdown());
     }
 }

@@ -144,22 +144,8 @@ fn comment(text: &mut String, sentence: &str) {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-
-    fn check(name: &str, text: &str) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
-        if std::env::var_os("UPDATE").is_some() {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, text).unwrap();
-        }
-        let found = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(
-            found == text,
-            "{name} is stale: run the tests with UPDATE=1"
-        );
-    }
+    use crate::generated::check;
 
     #[test]
     fn the_files_in_the_repository_are_up_to_date() {

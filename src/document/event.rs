@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::{Host, json, mode_name, path_text, rounded_ratio, timestamp_text, usage_ratio};
-use crate::health::event::{Event, NodeSummary};
+use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::observation::Space;
 use crate::health::status::Reason;
 
@@ -155,5 +155,27 @@ impl NodeDocument {
             wanted_mode: node.wanted_mode.map(mode_name),
             high_priority_writes: node.high_priority_writes,
         }
+    }
+}
+/// The text of `docs/events.md`, from the table in `health::event`.
+#[must_use]
+pub fn reference() -> String {
+    let mut text = String::from(
+        "# Events\n\nWritten from the table in `src/health/event.rs`; do not edit. An event is told once, when something \
+         changes; what lasts is in the snapshot and the metrics, and in `reminder`. The JSON of an event is described in \
+         the [hooks' page](hooks.md).\n\n| event | severity | meaning |\n| --- | --- | --- |\n",
+    );
+    for kind in EventKind::ALL {
+        let (name, severity) = (kind.name(), kind.severity().name());
+        text.push_str(&format!("| `{name}` | {severity} | {} |\n", kind.meaning()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_reference_in_docs_is_up_to_date() {
+        crate::generated::check("docs/events.md", &super::reference());
     }
 }

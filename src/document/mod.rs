@@ -17,7 +17,7 @@ use crate::health::moment::Timestamp;
 use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
-pub use event::{CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json};
+pub use event::{CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json, reference as event_reference};
 pub use status::{
     AxesDocument, ClaimDocument, DirDocument, DurationsDocument, EvidenceDocument,
     ForecastDocument, HistoryDocument, ListenerDocument, ModeDocument, MountDocument,

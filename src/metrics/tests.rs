@@ -1,7 +1,6 @@
 //! The exposition as a whole, its documentation, and what Prometheus' own checker says.
 
 use std::io::Write;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::*;
@@ -60,16 +59,7 @@ fn a_directory_that_left_leaves_no_series() {
 
 #[test]
 fn the_reference_in_docs_is_up_to_date() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/metrics.md");
-    if std::env::var_os("UPDATE").is_some() {
-        std::fs::write(&path, reference()).unwrap();
-    }
-    let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert_eq!(
-        written,
-        reference(),
-        "docs/metrics.md is stale: UPDATE=1 cargo test rewrites it"
-    );
+    crate::generated::check("docs/metrics.md", &reference());
 }
 
 /// Skipped where `promtool` is not installed; the test script installs it.

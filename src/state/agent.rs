@@ -1,158 +1,25 @@
-//! What the agent knows of its writer, and what it has for it: shared by the handles and the task
-//! that talks to the child. Locked for moments only, never while anything is awaited.
+//! What the agent knows of its writer, and what it has for it. Everything here is a function of
+//! what was said so far; nothing waits, wakes or reads a clock.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::oneshot;
 
 use super::queue::Queue;
 use super::wire::{Answer, Contents, EventPage, Hello, Numbered, Ready, Request, VERSION, Write};
 use super::{Appended, Opened, StoreError, StoreHealth, StoreOptions, StoredEvent, WRITE_LIMIT};
-use crate::clock::Clock;
 use crate::health::moment::Elapsed;
 
 /// Reads that wait for an answer at the same time: more than the HTTP server lets in.
 const READS_LIMIT: usize = 16;
-
-/// Notes kept for [`Opened::problems`]: one for each time that the store was started afresh.
-const NOTES_LIMIT: usize = 8;
-
-#[derive(Debug)]
-pub(super) struct Shared {
-    core: Mutex<Core>,
-    clock: Clock,
-    /// There is something to send, or to stop.
-    work: Notify,
-    /// The writer said something about the file.
-    news: watch::Sender<()>,
-}
-
-impl Shared {
-    pub(super) fn new(clock: Clock) -> Shared {
-        Shared {
-            core: Mutex::default(),
-            clock,
-            work: Notify::new(),
-            news: watch::Sender::new(()),
-        }
-    }
-
-    pub(super) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until this holds, or the store is stopped.
-    pub(super) async fn wait_for(&self, holds: fn(&Core) -> bool) {
-        let mut news = self.news.subscribe();
-        loop {
-            {
-                let core = self.core();
-                if holds(&core) || core.stopped {
-                    return;
-                }
-            }
-            if news.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Resolves when there may be something to send, or to stop.
-    pub(super) async fn work(&self) {
-        self.work.notified().await;
-    }
-
-    /// Queues a write and gives what resolves when it is durable; `None` when that is not to be
-    /// expected in time.
-    pub(super) fn submit_and_wait(
-        &self,
-        write: Write,
-    ) -> Option<(u64, oneshot::Receiver<Appended>)> {
-        let submitted = self.core().submit(write);
-        self.work.notify_one();
-        submitted
-    }
-
-    /// Queues a write of a pin.
-    pub(super) fn submit_pin(&self, key: &[u8], write: Write) {
-        {
-            let mut core = self.core();
-            core.queue.forget_pin(key);
-            core.submit(write);
-        }
-        self.work.notify_one();
-    }
-
-    /// Queues an acknowledgement, unless the event itself was not sent yet.
-    pub(super) fn acknowledge(&self, listener: &str, seq: u64) {
-        {
-            let mut core = self.core();
-            if core.queue.cancel_delivery(listener, seq) {
-                return;
-            }
-            core.submit(Write::Acknowledge {
-                listener: listener.into(),
-                seq,
-            });
-        }
-        self.work.notify_one();
-    }
-
-    /// Asks for a page of events.
-    ///
-    /// # Errors
-    /// The store is not open, or too many are asking.
-    pub(super) fn read(&self, since: u64, limit: usize) -> Result<(u64, PageReceiver), StoreError> {
-        let asked = self.core().ask(since, limit);
-        self.work.notify_one();
-        asked
-    }
-
-    pub(super) fn stop(&self) {
-        {
-            let mut core = self.core();
-            core.stopped = true;
-            core.queue.release_waiters();
-            core.reads.clear();
-        }
-        self.work.notify_one();
-        self.news.send_replace(());
-    }
-
-    /// Takes in what the writer says.
-    pub(super) fn take(&self, answer: Answer) {
-        let tells = matches!(
-            answer,
-            Answer::ContentsEnd { .. } | Answer::Ready(_) | Answer::Trouble(_)
-        );
-        self.core().take(answer, self.clock.elapsed());
-        if tells {
-            self.news.send_replace(());
-        }
-    }
-
-    /// The writer is not there any more, or not yet.
-    pub(super) fn writer_is_gone(&self, why: String) {
-        self.core().change(Writer::Gone(why), self.clock.elapsed());
-    }
-
-    /// The writer should have said something.
-    pub(super) fn writer_is_silent(&self) {
-        self.core().silence(self.clock.elapsed());
-    }
-
-    pub(super) fn health(&self) -> StoreHealth {
-        self.core().health(self.clock.elapsed())
-    }
-}
 
 /// What a page of events arrives at.
 pub(super) type PageReceiver = oneshot::Receiver<Result<EventPage, StoreError>>;
 
 /// The writer as the agent sees it.
 #[derive(Debug, Default, PartialEq)]
-enum Writer {
+pub(super) enum Writer {
     #[default]
     Starting,
     Opening,
@@ -165,8 +32,8 @@ enum Writer {
 
 #[derive(Debug, Default)]
 pub(super) struct Core {
-    queue: Queue,
-    reads: BTreeMap<u64, oneshot::Sender<Result<EventPage, StoreError>>>,
+    pub(super) queue: Queue,
+    pub(super) reads: BTreeMap<u64, oneshot::Sender<Result<EventPage, StoreError>>>,
     last_read: u64,
     unsent_reads: VecDeque<Request>,
     pub(super) stopped: bool,
@@ -189,8 +56,11 @@ pub(super) struct Core {
     contents: Option<Contents>,
     contents_known: bool,
     was_open: bool,
-    pins_lost: bool,
-    notes: VecDeque<String>,
+    /// How often the store was started afresh, and why the last time.
+    fresh_starts: u64,
+    started_afresh: Option<String>,
+    /// Deliveries from before the start that are too many.
+    left_out: u64,
 }
 
 impl Core {
@@ -213,14 +83,14 @@ impl Core {
             Writer::Starting | Writer::Opening => Some(StoreError::NoAnswer),
             Writer::Gone(why) => Some(StoreError::Failed(why.clone())),
         };
-        let mut problems: Vec<String> = self.notes.drain(..).collect();
+        let mut problems: Vec<String> = self.notes().collect();
         problems.extend(failure.as_ref().map(StoreError::to_string));
         Opened {
             last_seq: self.last_seq,
             pending: pending(contents.events, contents.pending),
             pins: contents.pins,
             problems,
-            pins_lost: self.pins_lost,
+            pins_lost: 0 < self.fresh_starts,
             complete: self.was_open,
             failure,
         }
@@ -254,7 +124,7 @@ impl Core {
         self.unsent_reads.pop_front()
     }
 
-    fn submit(&mut self, write: Write) -> Option<(u64, oneshot::Receiver<Appended>)> {
+    pub(super) fn submit(&mut self, write: Write) -> Option<(u64, oneshot::Receiver<Appended>)> {
         if self.stopped {
             return None;
         }
@@ -280,7 +150,11 @@ impl Core {
         }
     }
 
-    fn ask(&mut self, since: u64, limit: usize) -> Result<(u64, PageReceiver), StoreError> {
+    pub(super) fn ask(
+        &mut self,
+        since: u64,
+        limit: usize,
+    ) -> Result<(u64, PageReceiver), StoreError> {
         match &self.writer {
             Writer::Open { .. } if self.silent || self.stopped => return Err(StoreError::NoAnswer),
             Writer::Open { .. } => {}
@@ -309,7 +183,7 @@ impl Core {
         self.unsent_reads.retain(other);
     }
 
-    fn change(&mut self, writer: Writer, now: Elapsed) {
+    pub(super) fn change(&mut self, writer: Writer, now: Elapsed) {
         if self.writer == writer {
             return;
         }
@@ -328,7 +202,7 @@ impl Core {
         }
     }
 
-    fn silence(&mut self, now: Elapsed) {
+    pub(super) fn silence(&mut self, now: Elapsed) {
         if !self.silent {
             self.silent = true;
             self.since = now;
@@ -343,7 +217,7 @@ impl Core {
         }
     }
 
-    fn take(&mut self, answer: Answer, now: Elapsed) {
+    pub(super) fn take(&mut self, answer: Answer, now: Elapsed) {
         self.silent = false;
         match answer {
             Answer::Greeting { .. } => self.change(Writer::Opening, now),
@@ -352,11 +226,11 @@ impl Core {
                 self.gathering.events.extend(part.events);
                 self.gathering.pending.extend(part.pending);
             }
-            Answer::ContentsEnd { last_seq, notes } => {
+            Answer::ContentsEnd { last_seq, left_out } => {
                 self.contents = Some(std::mem::take(&mut self.gathering));
                 self.contents_known = true;
                 self.last_seq = self.last_seq.max(last_seq);
-                self.note(notes);
+                self.left_out = left_out;
             }
             Answer::Ready(ready) => self.ready(ready, now),
             Answer::Trouble(error) => self.change(Writer::Closed(error), now),
@@ -396,52 +270,58 @@ impl Core {
         );
         self.last_seq = ready.last_seq;
         self.was_open = true;
-        self.note(ready.notes);
-        if ready.lost {
+        if ready.started_afresh.is_some() {
             // What was read without a thorough check is not to be trusted.
             self.contents = None;
-            self.pins_lost = true;
+            self.left_out = 0;
+            self.fresh_starts += 1;
+            self.started_afresh = ready.started_afresh;
         }
     }
 
-    fn note(&mut self, notes: Vec<String>) {
-        self.notes.extend(notes);
-        let excess = self.notes.len().saturating_sub(NOTES_LIMIT);
-        self.notes.drain(..excess);
+    /// What is wrong for good.
+    fn notes(&self) -> impl Iterator<Item = String> {
+        let afresh = |why| format!("{why}; a new one was started, and pins are learnt again");
+        let counted = |count: u64, what: &str| (0 < count).then(|| format!("{count} {what}"));
+        [
+            self.started_afresh.as_ref().map(afresh),
+            counted(
+                self.left_out,
+                "deliveries from before the start are too many to be repeated",
+            ),
+            counted(
+                self.queue.lost() + self.refused,
+                "events will be missing in the event log",
+            ),
+            counted(
+                self.dropped_pending,
+                "events were dropped by the retention before every listener took them",
+            ),
+        ]
+        .into_iter()
+        .flatten()
     }
 
-    fn health(&self, now: Elapsed) -> StoreHealth {
+    pub(super) fn health(&self, now: Elapsed) -> StoreHealth {
         let waiting = self.queue.events() as u64;
-        let lost = self.queue.lost() + self.refused;
         let trouble = self.trouble(now);
-        let mut problem = trouble.clone().unwrap_or_default();
-        let mut add = |text: String| {
-            if !problem.is_empty() {
-                problem.push_str("; ");
-            }
-            problem.push_str(&text);
-        };
-        if trouble.is_some() && 0 < waiting {
-            add(format!("{waiting} events are kept in memory only"));
-        }
-        if 0 < lost {
-            add(format!("{lost} events will be missing in the event log"));
-        }
-        if 0 < self.dropped_pending {
-            let dropped = self.dropped_pending;
-            add(format!(
-                "{dropped} events were dropped by the retention before every listener took them"
-            ));
-        }
+        let ok = trouble.is_none();
+        let memory = || format!("{waiting} events are kept in memory only");
+        let problem: Vec<String> = trouble
+            .into_iter()
+            .chain((!ok && 0 < waiting).then(memory))
+            .chain(self.notes())
+            .collect();
         StoreHealth {
-            ok: trouble.is_none(),
-            problem: Some(problem).filter(|text| !text.is_empty()),
+            ok,
+            problem: (!problem.is_empty()).then(|| problem.join("; ")),
             restarts: self.restarts,
             abandoned: self.abandoned,
             last_seq: self.last_seq,
             waiting,
-            lost,
+            lost: self.queue.lost() + self.refused,
             dropped_pending: self.dropped_pending,
+            fresh_starts: self.fresh_starts,
             failure: match &self.writer {
                 Writer::Closed(error) => Some(error.clone()),
                 _ => None,
@@ -493,4 +373,149 @@ fn pending(
         events.sort_unstable_by_key(|event| event.seq);
     }
     pending
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::wire::Event;
+    use super::*;
+
+    fn append(core: &mut Core, seq: u64) -> Option<oneshot::Receiver<Appended>> {
+        let json = format!("{{\"seq\":{seq}}}").into();
+        let event = Event { seq, json };
+        let listeners = Vec::new();
+        Some(core.submit(Write::Append { event, listeners })?.1)
+    }
+
+    fn ready(session: u32) -> Answer {
+        Answer::Ready(Ready {
+            session,
+            last_seq: 0,
+            started_afresh: None,
+        })
+    }
+
+    fn sent(core: &mut Core) -> Vec<(u32, u64)> {
+        std::iter::from_fn(|| match core.next_request()? {
+            Request::Write(Numbered {
+                session, ticket, ..
+            }) => Some((session, ticket)),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+    }
+
+    /// From the start of a writer to its death, as health tells it.
+    #[test]
+    fn health_says_what_is_wrong_until_it_has_caught_up() {
+        let mut core = Core::default();
+        let mut seconds = 0;
+        let mut said = Vec::new();
+        let mut step = |core: &mut Core, answer: Option<Answer>| {
+            seconds += 1;
+            let now = Duration::from_secs(seconds);
+            match answer {
+                Some(answer) => core.take(answer, now),
+                None => core.silence(now),
+            }
+            let health = core.health(now + Duration::from_secs(3));
+            let problem = health.problem.unwrap_or_default();
+            said.push(format!("{} {problem}", if health.ok { "ok" } else { "!!" }));
+        };
+        step(&mut core, Some(Answer::Greeting { version: VERSION }));
+        step(&mut core, Some(ready(1)));
+        step(&mut core, None);
+        assert!(append(&mut core, 1).is_none());
+        step(&mut core, Some(Answer::Alive));
+        let durable = |ticket| Answer::Durable {
+            ticket,
+            last_seq: ticket,
+        };
+        step(&mut core, Some(durable(1)));
+        let short = Some("7 bytes left".to_owned());
+        step(&mut core, Some(Answer::Room { short }));
+        step(&mut core, Some(Answer::Room { short: None }));
+        let mut waits = append(&mut core, 2).unwrap();
+        step(
+            &mut core,
+            Some(Answer::Trouble(StoreError::Full("commit".to_owned()))),
+        );
+        assert_eq!(waits.try_recv(), Ok(Appended::NotDurable));
+        step(&mut core, Some(ready(2)));
+        step(&mut core, Some(Answer::NumberTaken { ticket: 2 }));
+        step(&mut core, Some(durable(2)));
+        step(&mut core, Some(Answer::DroppedPending { events: 5 }));
+        let expected = [
+            "!! the state store is being opened",
+            "ok ",
+            "!! the writer of the state store has not answered for 3 s: the state directory may hang",
+            "!! the state store does not keep up; 1 events are kept in memory only",
+            "ok ",
+            "!! the state directory is full (7 bytes left)",
+            "ok ",
+            "!! the state directory is full (commit); 1 events are kept in memory only",
+            "!! the state store does not keep up; 1 events are kept in memory only",
+            "!! the state store does not keep up; 1 events will be missing in the event log",
+            "ok 1 events will be missing in the event log",
+            "ok 1 events will be missing in the event log; 5 events were dropped by the retention \
+             before every listener took them",
+        ];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
+    fn what_a_writer_did_not_acknowledge_is_sent_to_the_next_one() {
+        let mut core = Core::default();
+        let first = append(&mut core, 1);
+        assert_eq!(sent(&mut core), []);
+        core.take(ready(1), Duration::ZERO);
+        let second = append(&mut core, 2);
+        assert_eq!(sent(&mut core), [(1, 1), (1, 2)]);
+        core.change(Writer::Gone("ended".to_owned()), Duration::ZERO);
+        core.take(ready(7), Duration::ZERO);
+        assert_eq!(sent(&mut core), [(7, 1), (7, 2)]);
+        let last = Answer::Durable {
+            ticket: 2,
+            last_seq: 2,
+        };
+        core.take(last, Duration::ZERO);
+        for mut waits in [first.unwrap(), second.unwrap()] {
+            assert_eq!(waits.try_recv(), Ok(Appended::Durable));
+        }
+    }
+
+    #[test]
+    fn contents_are_void_when_the_store_proves_damaged() {
+        let mut core = Core::default();
+        let json: Box<str> = "{}".into();
+        let part = Contents {
+            pins: vec![(b"key".to_vec(), b"value".to_vec())],
+            events: vec![Event { seq: 4, json }],
+            pending: vec![(4, "page".to_owned()), (3, "page".to_owned())],
+        };
+        let end = Answer::ContentsEnd {
+            last_seq: 4,
+            left_out: 0,
+        };
+        core.take(Answer::Contents(part.clone()), Duration::ZERO);
+        core.take(end.clone(), Duration::ZERO);
+        let opened = core.opened();
+        assert_eq!((opened.pins.len(), opened.pending["page"].len()), (1, 1));
+        assert!(!opened.complete);
+
+        let mut core = Core::default();
+        core.take(Answer::Contents(part), Duration::ZERO);
+        core.take(end, Duration::ZERO);
+        let Answer::Ready(mut ready) = ready(1) else {
+            unreachable!()
+        };
+        ready.started_afresh = Some("the state store was damaged".to_owned());
+        ready.last_seq = 4;
+        core.take(Answer::Ready(ready), Duration::ZERO);
+        let opened = core.opened();
+        assert!(opened.pins_lost && opened.pins.is_empty() && opened.pending.is_empty());
+        assert_eq!((opened.last_seq, opened.complete), (4, true));
+    }
 }

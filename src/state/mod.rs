@@ -19,11 +19,12 @@ pub mod pins;
 mod place;
 mod process;
 mod queue;
+mod shared;
 mod tables;
 mod wire;
 pub mod writer;
 
-use agent::Shared;
+use shared::Shared;
 use wire::{Event, WRITE_LIMIT, Write};
 
 /// How long anybody waits for the store. Half a second is promised; the rest of it is for the
@@ -55,7 +56,8 @@ pub struct StoredEvent {
     pub json: Arc<str>,
 }
 
-/// What the store held when it was opened.
+/// What the store held when it was opened. Unless it is `complete`, more comes from
+/// [`Store::opened`] later.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Number of the newest stored event; 0 when there is none.
@@ -147,7 +149,7 @@ pub enum Appended {
 pub struct StoreHealth {
     /// Writes are taken and acknowledged in time.
     pub ok: bool,
-    /// What is wrong, in words. Also there while `ok`, when events were lost before.
+    /// What is wrong, in words. Also there while `ok`, for what was lost before.
     pub problem: Option<String>,
     /// Restarts of the writer so far.
     pub restarts: u64,
@@ -163,6 +165,8 @@ pub struct StoreHealth {
     pub lost: u64,
     /// Events that the retention dropped before every listener acknowledged them.
     pub dropped_pending: u64,
+    /// How often a damaged or removed store was started afresh: pins have to be put again.
+    pub fresh_starts: u64,
     /// What keeps the file from being open.
     pub failure: Option<StoreError>,
 }
@@ -348,7 +352,7 @@ pub fn read_events(
         let text = format!("there is none in {}", state_dir.display());
         return Err(StoreError::Failed(text));
     };
-    let tables = tables::Tables::look(file, true).map_err(tables::OpenError::into_store)?;
+    let tables = tables::Tables::look(&file, true).map_err(tables::OpenError::into_store)?;
     let mut events: Vec<StoredEvent> = Vec::new();
     while events.len() < limit {
         let since = events.last().map_or(since, |last| last.seq);

@@ -166,6 +166,8 @@ mod tests {
     use super::*;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
         /// Reads see what a plain file would show, and the file underneath stays as it was.
         #[test]
         fn behaves_like_a_file_and_leaves_the_file_alone(

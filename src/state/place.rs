@@ -151,7 +151,12 @@ impl Place {
             .recursive(true)
             .mode(0o700)
             .create(&self.dir)
-            .map_err(|error| self.explain("creating", "", &error))
+            .map_err(|error| self.explain("creating", "", &error))?;
+        if let Some(parent) = self.dir.parent() {
+            // Without it a power failure may take the directory away; then it is made again.
+            let _ = File::open(parent).and_then(|parent| parent.sync_all());
+        }
+        Ok(())
     }
 
     /// Takes the directory for this agent. `None` when there is no lock file and none can be made

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 
 use super::StoreOptions;
-use super::agent::Shared;
+use super::shared::Shared;
 use super::wire::{self, Answer, FRAME_LIMIT, VERSION};
 use super::writer::BEAT;
 use crate::backoff::Backoff;
@@ -28,6 +28,10 @@ const _: () = assert!(2 * BEAT.as_millis() < SILENCE.as_millis());
 /// After so many times [`SILENCE`], half a minute, a stuck writer is left behind for another one,
 /// which may find a new disk mounted there. Not earlier: after a freeze the old one goes on at once.
 const ABANDON_TURNS: u32 = 33;
+
+/// The same, ten minutes, while the file is not open: opening reads all of it, and one that is large
+/// on a slow disk must not be interrupted again and again.
+const ABANDON_OPENING_TURNS: u32 = 667;
 
 /// So many stuck writers are left behind at most; the next one is waited for. Each holds about a
 /// megabyte.
@@ -168,6 +172,7 @@ struct Talk<'s> {
     decoder: frame::Decoder,
     outgoing: Vec<u8>,
     was_ready: bool,
+    is_open: bool,
 }
 
 impl<'s> Talk<'s> {
@@ -184,6 +189,7 @@ impl<'s> Talk<'s> {
             decoder: frame::Decoder::default(),
             outgoing: wire::encode(&shared.core().hello(options))?,
             was_ready: false,
+            is_open: false,
         })
     }
 
@@ -227,7 +233,12 @@ impl<'s> Talk<'s> {
                     alarm.set(sleep(SILENCE));
                     remove_ended(abandoned);
                     self.shared.core().abandoned = abandoned.len() as u64;
-                    if ABANDON_TURNS <= silent_turns && abandoned.len() < ABANDONED_LIMIT {
+                    let limit = if self.is_open {
+                        ABANDON_TURNS
+                    } else {
+                        ABANDON_OPENING_TURNS
+                    };
+                    if limit <= silent_turns && abandoned.len() < ABANDONED_LIMIT {
                         return End::Stuck;
                     }
                 }
@@ -256,7 +267,8 @@ impl<'s> Talk<'s> {
                     let text = format!("it speaks version {version}, not {VERSION}");
                     return Err(io::Error::other(text));
                 }
-                Answer::Ready(_) => self.was_ready = true,
+                Answer::Ready(_) => (self.was_ready, self.is_open) = (true, true),
+                Answer::Trouble(_) => self.is_open = false,
                 _ => {}
             }
             self.shared.take(answer);

@@ -52,6 +52,10 @@ const PENDING_BYTES: usize = 1024 * 1024;
 /// not believed.
 pub(super) const SEQ_LIMIT: u64 = 1 << 53;
 
+/// A file format further ahead than this is taken for damage: it is one unprotected byte, and the
+/// database has had three formats in as many years.
+const FORMATS_AHEAD: u64 = 12;
+
 /// What is kept.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Retention {
@@ -127,8 +131,9 @@ impl Tables {
     ///
     /// # Errors
     /// It is damaged, cannot be read, or is being written.
-    pub(super) fn look(file: File, thorough: bool) -> Result<Tables, OpenError> {
-        guarded(|| {
+    pub(super) fn look(file: &File, thorough: bool) -> Result<Tables, OpenError> {
+        let looked = guarded(|| {
+            let file = file.try_clone().map_err(StorageError::Io)?;
             if file.metadata().map_err(StorageError::Io)?.len() == 0 {
                 return Err(OpenError::Corrupted("it is empty".to_owned()));
             }
@@ -136,7 +141,14 @@ impl Tables {
             builder.set_check_integrity_on_open(thorough);
             let overlay = Overlay::new(file).map_err(StorageError::Io)?;
             Tables::check(builder.create_with_backend(overlay)?)
-        })
+        });
+        match looked {
+            // A version ends an agent: it must not be a flipped bit.
+            Err(OpenError::Store(StoreError::NewerVersion { .. })) if !thorough => {
+                Tables::look(file, true)
+            }
+            looked => looked,
+        }
     }
 
     fn check(database: Database) -> Result<Tables, OpenError> {
@@ -207,19 +219,26 @@ impl Tables {
         Ok(written)
     }
 
-    /// Whether an event is older than the retention.
+    /// Whether there is more than the retention allows.
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn has_old(&self, retention: Retention, now: Timestamp) -> Result<bool, StoreError> {
-        let oldest = || -> Result<bool, redb::Error> {
-            let events = self.database.begin_read()?.open_table(EVENTS)?;
+    pub(super) fn has_excess(
+        &self,
+        retention: Retention,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let ask = || -> Result<bool, redb::Error> {
+            let transaction = self.database.begin_read()?;
+            let meta = transaction.open_table(META)?;
+            let bytes = meta.get_owned(META_BYTES)?.map_or(0, |bytes| bytes.value());
+            let events = transaction.open_table(EVENTS)?;
             let Some((_, row)) = events.first()? else {
                 return Ok(false);
             };
-            Ok(row.value().0 < oldest_kept(retention, now))
+            Ok(retention.bytes < bytes || row.value().0 < oldest_kept(retention, now))
         };
-        oldest().map_err(|error| explain(&error))
+        ask().map_err(|error| explain(&error))
     }
 
     /// Events after `since`, oldest first; at most `limit`, and a bounded number of bytes.
@@ -263,8 +282,9 @@ impl Tables {
             for row in pins.iter()? {
                 let (key, value) = row?;
                 let (key, value) = (key.value().to_vec(), value.value().to_vec());
+                let size = key.len() + value.len();
                 part.contents.pins.push((key, value));
-                part.added(64, &mut give);
+                part.added(size, &mut give);
             }
             let events = transaction.open_table(EVENTS)?;
             let outbox = transaction.open_table(OUTBOX)?;
@@ -524,7 +544,8 @@ impl From<redb::CommitError> for OpenError {
 fn newer_format(text: &str) -> Option<(u64, u64)> {
     let rest = text.strip_prefix("Expected file format version <= ")?;
     let (known, found) = rest.split_once(", found ")?;
-    Some((found.parse().ok()?, known.parse().ok()?))
+    let (found, known) = (found.parse().ok()?, known.parse().ok()?);
+    (found <= known + FORMATS_AHEAD).then_some((found, known))
 }
 
 fn explain(error: &redb::Error) -> StoreError {

@@ -110,8 +110,8 @@ pub(super) enum Answer {
     Greeting { version: u16 },
     /// A part of what the store held.
     Contents(Contents),
-    /// All of it was sent.
-    ContentsEnd { last_seq: u64, notes: Vec<String> },
+    /// All of it was sent, except so many deliveries that are too many.
+    ContentsEnd { last_seq: u64, left_out: u64 },
     /// The file is open: writes of this session are taken.
     Ready(Ready),
     /// The file is not open, and everything unacknowledged is void; it is tried again.
@@ -148,10 +148,8 @@ pub(super) struct Contents {
 pub(super) struct Ready {
     pub(super) session: u32,
     pub(super) last_seq: u64,
-    /// What was wrong and is not any more.
-    pub(super) notes: Vec<String>,
-    /// What was read before is gone: the store had to be started afresh.
-    pub(super) lost: bool,
+    /// What was stored before is gone, and why.
+    pub(super) started_afresh: Option<String>,
 }
 
 /// A page of the event log.

@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ const RETRY: Duration = Duration::from_secs(2);
 const LOCK_PATIENCE: Duration = Duration::from_millis(200);
 const LOCK_TURN: Duration = Duration::from_millis(20);
 
-/// How often old events are looked for while nothing is written.
+/// How often old events are looked for; each write does it as well.
 const RETENTION_TURN: Duration = Duration::from_secs(60);
 
 /// Requests that were read and not begun. More wait in the pipe and in the agent.
@@ -46,30 +46,35 @@ const BATCH: usize = 256;
 
 /// The lock of the state directory, shared with the thread that lets go of it.
 #[derive(Debug, Default)]
-struct LockSlot {
-    /// `Err` when the agent is gone.
-    held: Mutex<Option<Result<Arc<Lock>, AgentGone>>>,
+struct LockSlot(Mutex<Held>);
+
+#[derive(Debug, Default)]
+struct Held {
+    lock: Option<Arc<Lock>>,
+    agent_is_gone: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct AgentGone;
-
 impl LockSlot {
-    fn held(&self) -> Option<Arc<Lock>> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.as_ref()?.as_ref().ok().cloned()
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, lock: Lock) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if !matches!(*held, Some(Err(AgentGone))) {
-            *held = Some(Ok(Arc::new(lock)));
+    fn lock(&self) -> Option<Arc<Lock>> {
+        self.held().lock.clone()
+    }
+
+    fn keep(&self, lock: Option<Lock>) {
+        let mut held = self.held();
+        if !held.agent_is_gone {
+            held.lock = lock.map(Arc::new);
         }
     }
 
-    fn agent_gone(&self) {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Ok(lock)) = held.replace(Err(AgentGone)) {
+    fn agent_is_gone(&self) {
+        let mut held = self.held();
+        held.agent_is_gone = true;
+        if let Some(lock) = held.lock.take() {
+            // The main thread may be stuck with it.
             lock.release();
         }
     }
@@ -115,6 +120,7 @@ fn serve(state_dir: &Path) -> io::Result<()> {
         had_store: false,
         store_id: None,
         short: None,
+        beat_at: Duration::ZERO,
         retry_at: Duration::ZERO,
         retention_at: Duration::ZERO,
     };
@@ -148,7 +154,7 @@ fn read_requests(mut requests: File, sender: &SyncSender<Request>, lock: &LockSl
             break;
         }
     }
-    lock.agent_gone();
+    lock.agent_is_gone();
 }
 
 struct Writer {
@@ -168,6 +174,7 @@ struct Writer {
     /// Which file is open.
     store_id: Option<FileId>,
     short: Option<String>,
+    beat_at: Elapsed,
     retry_at: Elapsed,
     retention_at: Elapsed,
 }
@@ -196,10 +203,15 @@ impl Writer {
             if self.open.is_none() && self.retry_at <= self.clock.elapsed() {
                 self.try_to_open();
             }
-            match requests.recv_timeout(BEAT) {
+            let wait = self.beat_at.saturating_sub(self.clock.elapsed());
+            match requests.recv_timeout(wait) {
                 Ok(first) => self.take(first, requests),
-                Err(RecvTimeoutError::Timeout) => self.idle(),
+                Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.beat_at <= self.clock.elapsed() {
+                self.beat();
+                self.beat_at = self.clock.elapsed() + BEAT;
             }
         }
     }
@@ -207,14 +219,15 @@ impl Writer {
     fn try_to_open(&mut self) {
         match self.open() {
             Ok(ready) => self.say(&Answer::Ready(ready)),
-            Err(error) => self.fail(error, RETRY),
+            Err(error) => self.fail(error),
         }
     }
 
-    /// Gives the file up until it can be opened again.
-    fn fail(&mut self, error: StoreError, retry: Duration) {
+    /// Gives the file up until it can be opened again, which also deals with damage.
+    fn fail(&mut self, error: StoreError) {
         self.open = None;
-        self.retry_at = self.clock.elapsed() + retry;
+        self.short = None;
+        self.retry_at = self.clock.elapsed() + RETRY;
         self.say(&Answer::Trouble(error));
     }
 
@@ -223,32 +236,29 @@ impl Writer {
         self.take_lock()?;
         // What can be read is told before anything is written, which a full, read-only or frozen
         // file system may refuse.
-        self.look()?;
-        if let (Some(lock), Some(agent)) = (self.lock.held(), &self.agent) {
+        let damage = self.look()?;
+        if let (Some(lock), Some(agent)) = (self.lock.lock(), &self.agent) {
             lock.sign(agent);
         }
-        let mut notes = Vec::new();
-        let mut lost = false;
-        let opened = self.place.store(true)?.map(Tables::open);
-        let tables = match opened {
-            Some(Ok(tables)) => tables,
-            Some(Err(OpenError::Store(error))) => return Err(error),
-            Some(Err(OpenError::Corrupted(text))) => {
-                lost = true;
-                let kept = self.place.keep_aside(self.clock.now().wall)?;
-                notes.push(format!(
-                    "the state store was damaged ({text}) and is kept as {}; a new one was started",
-                    kept.display()
-                ));
-                self.create()?
-            }
-            None => {
-                lost = self.had_store;
-                if lost {
-                    notes.push("the state store was removed; a new one was started".to_owned());
+        let mut started_afresh = None;
+        let tables = match self.place.store(true)? {
+            Some(file) => match damage.map_or_else(|| Tables::open(file), Err) {
+                Ok(tables) => tables,
+                Err(OpenError::Store(error)) => return Err(error),
+                Err(OpenError::Corrupted(text)) => {
+                    let kept = self.place.keep_aside(self.clock.now().wall)?;
+                    started_afresh = Some(format!(
+                        "the state store was damaged ({text}) and is kept as {}",
+                        kept.display()
+                    ));
+                    self.create()?
                 }
+            },
+            None if self.had_store => {
+                started_afresh = Some("the state store was removed".to_owned());
                 self.create()?
             }
+            None => self.create()?,
         };
         self.had_store = true;
         self.last_seq = tables.last_seq();
@@ -261,17 +271,18 @@ impl Writer {
         Ok(Ready {
             session: self.session,
             last_seq: self.last_seq,
-            notes,
-            lost,
+            started_afresh,
         })
     }
 
     fn take_lock(&mut self) -> Result<(), StoreError> {
         let started = self.clock.elapsed();
-        while self.lock.held().is_none() {
+        while self.lock.lock().is_none() {
             match self.place.lock(self.agent.as_ref()) {
-                Ok(Some(lock)) => self.lock.keep(lock),
-                Ok(None) => break,
+                Ok(lock) => {
+                    self.lock.keep(lock);
+                    break;
+                }
                 Err(error @ (StoreError::Locked { .. } | StoreError::Busy)) => {
                     if started + LOCK_PATIENCE < self.clock.elapsed() {
                         return Err(error);
@@ -284,40 +295,31 @@ impl Writer {
         Ok(())
     }
 
-    /// Reads the store without writing to it. Damage is left to the real opening.
-    fn look(&mut self) -> Result<(), StoreError> {
+    /// Reads the store without writing to it, and says what is wrong with it.
+    fn look(&mut self) -> Result<Option<OpenError>, StoreError> {
         let Some(file) = self.place.store(false)? else {
-            return Ok(());
+            return Ok(None);
         };
-        match Tables::look(file, false) {
-            Ok(tables) => {
-                self.had_store = true;
-                if tables.last_seq() < SEQ_LIMIT {
-                    self.last_seq = self.last_seq.max(tables.last_seq());
-                }
-                if self.wants_contents {
-                    // Damage: the real opening will find it.
-                    let _ = self.tell_contents(&tables);
-                }
-            }
-            Err(OpenError::Store(error @ (StoreError::NewerVersion { .. } | StoreError::Busy))) => {
-                return Err(error);
-            }
-            Err(_) => {}
+        let tables = match Tables::look(&file, false) {
+            Ok(tables) => tables,
+            Err(damage @ OpenError::Corrupted(_)) => return Ok(Some(damage)),
+            Err(OpenError::Store(error)) => return Err(error),
+        };
+        self.had_store = true;
+        if tables.last_seq() < SEQ_LIMIT {
+            self.last_seq = self.last_seq.max(tables.last_seq());
         }
-        Ok(())
+        if self.wants_contents {
+            // Damage that is met here is met by the thorough opening as well.
+            let _ = self.tell_contents(&tables);
+        }
+        Ok(None)
     }
 
     fn tell_contents(&mut self, tables: &Tables) -> Result<(), OpenError> {
-        let left = tables.contents(|part| self.say(&Answer::Contents(part)))?;
-        let mut notes = Vec::new();
-        if 0 < left {
-            notes.push(format!(
-                "{left} deliveries from before the start are too many to be repeated"
-            ));
-        }
+        let left_out = tables.contents(|part| self.say(&Answer::Contents(part)))?;
         let last_seq = tables.last_seq();
-        self.say(&Answer::ContentsEnd { last_seq, notes });
+        self.say(&Answer::ContentsEnd { last_seq, left_out });
         self.wants_contents = false;
         Ok(())
     }
@@ -386,18 +388,16 @@ impl Writer {
                     self.retention_at = now.elapsed;
                 }
             }
-            // Damage is dealt with by opening the file again.
-            Err(error @ StoreError::Damaged(_)) => self.fail(error, Duration::ZERO),
-            Err(error) => self.fail(error, RETRY),
+            Err(error) => self.fail(error),
         }
     }
 
-    /// Nothing arrived: asks whether writing is still possible, and drops what is too old.
-    fn idle(&mut self) {
+    /// Asks whether writing is still possible, drops what is too old, and says that this is alive.
+    fn beat(&mut self) {
         if let Some(tables) = &self.open {
             if self.place.store_id() != self.store_id {
                 let text = "the state store was removed or replaced".to_owned();
-                return self.fail(StoreError::Failed(text), Duration::ZERO);
+                return self.fail(StoreError::Failed(text));
             }
             match self.place.check() {
                 Ok(short) if short == self.short => {}
@@ -405,15 +405,15 @@ impl Writer {
                     self.short.clone_from(&short);
                     self.say(&Answer::Room { short });
                 }
-                Err(error) => return self.fail(error, RETRY),
+                Err(error) => return self.fail(error),
             }
             let now = self.clock.now();
             if self.retention_at <= now.elapsed {
                 self.retention_at = now.elapsed + RETENTION_TURN;
-                match tables.has_old(self.retention, now.wall) {
+                match tables.has_excess(self.retention, now.wall) {
                     Ok(true) => self.write(&[]),
                     Ok(false) => {}
-                    Err(error) => return self.fail(error, RETRY),
+                    Err(error) => return self.fail(error),
                 }
             }
         }

@@ -171,3 +171,48 @@ async fn a_removed_store_is_noticed_and_made_again() {
     append_all(&store, 301..=301).await;
     assert_eq!(seqs(&store.events(0, 9).await.unwrap()), [301]);
 }
+
+/// Whatever is flipped, a working store comes out, and what it has is not garbage.
+#[tokio::test]
+async fn random_damage_never_keeps_the_store_from_working() {
+    let folder = filled().await;
+    let file = folder.path().join("state.redb");
+    let whole = fs::read(&file).unwrap();
+    for round in 0..rounds() {
+        let seed = fastrand::u64(..);
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut damaged = whole.clone();
+        // Half of them near the beginning, where the structure is.
+        let end = if random.bool() { 1024 } else { damaged.len() };
+        for _ in 0..random.usize(1..6) {
+            let at = random.usize(..end);
+            let until = (at + random.usize(1..64)).min(damaged.len());
+            damaged[at..until].fill_with(|| random.u8(..));
+        }
+        // The version of the file format, which is refused if it looks like the next ones.
+        for at in [64, 192] {
+            if (4..=15).contains(&damaged[at]) {
+                damaged[at] = whole[at];
+            }
+        }
+        fs::write(&file, &damaged).unwrap();
+        let store = start(folder.path());
+        let opened = tokio::time::timeout(SOON, store.opened()).await;
+        let opened = opened.unwrap_or_else(|_| {
+            panic!("round {round}, seed {seed}: {:?}", store.health());
+        });
+        let events = store.events(0, 1000).await.unwrap();
+        assert!(
+            events.iter().all(|stored| *stored == event(stored.seq)),
+            "seed {seed}"
+        );
+        assert!(opened.pins_lost || events.len() == 300, "seed {seed}");
+        close(store, folder.path()).await;
+    }
+}
+
+/// More of them when asked for.
+fn rounds() -> u32 {
+    let asked = std::env::var("DIRKEEPER_TEST_ROUNDS");
+    asked.map_or(12, |rounds| rounds.parse().unwrap())
+}

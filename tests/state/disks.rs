@@ -2,14 +2,19 @@
 //! file system of its own, which is thawed and unmounted whatever happens.
 
 use std::fs::{self, File};
-use std::process::Command;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use dirkeeper::state::StoreError;
 
 use super::*;
 
 /// A mounted file system of this test.
 struct Mount {
     folder: tempfile::TempDir,
+    /// Thaws and unmounts when the pipe to it closes, also when this process is killed.
+    cleaner: Child,
 }
 
 /// Says why the test is skipped, if it is.
@@ -56,10 +61,16 @@ impl Mount {
     fn unmounted() -> Mount {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("mount")).unwrap();
-        fs::create_dir(folder.path().join("link")).unwrap();
-        let mount = Mount { folder };
-        assert!(!mount.point().is_empty());
-        mount
+        let cleaner = Command::new("sh")
+            .args(["-c", "cat; fsfreeze --unfreeze \"$0\"; umount -l \"$0\""])
+            .arg(folder.path().join("mount"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        Mount { folder, cleaner }
     }
 
     fn path(&self) -> PathBuf {
@@ -89,12 +100,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Also after a failure, and when it is not frozen.
-        let _ = Command::new("fsfreeze")
-            .args(["--unfreeze", self.point()])
-            .output();
-        kill_writers(&self.state_dir());
-        let _ = Command::new("umount").args(["-l", self.point()]).output();
+        drop(self.cleaner.stdin.take());
+        let _ = self.cleaner.wait();
     }
 }
 
@@ -288,10 +295,8 @@ async fn a_read_only_state_directory_is_said_and_heals() {
     check_healed(&store, 4).await;
 }
 
-/// ext4 can be made read-only under a running writer by an error of its device; a bind mount over
-/// the directory looks the same to the writer.
 #[tokio::test]
-async fn a_state_directory_that_becomes_unusable_while_idle_is_said() {
+async fn another_file_system_over_the_state_directory_is_said() {
     if !may_mount() {
         return;
     }
@@ -301,7 +306,12 @@ async fn a_state_directory_that_becomes_unusable_while_idle_is_said() {
     let over = mount.state_dir();
     let over = over.to_str().unwrap();
     run("mount", &["-t", "tmpfs", "-o", "ro", "tmpfs", over]);
-    check_trouble(&store, 4, "read-only").await;
+    check_trouble(&store, 4, "removed or replaced").await;
+    let problem = "health does not say what is there now";
+    until(SOON, problem, || {
+        matches!(store.health().failure, Some(StoreError::ReadOnly(_)))
+    })
+    .await;
     run("umount", &[over]);
     check_healed(&store, 4).await;
 }
@@ -319,4 +329,21 @@ async fn a_state_directory_that_may_not_be_made_is_a_problem() {
     fs::remove_file(&file).unwrap();
     check_healed(&store, 1).await;
     close(store, &state_dir).await;
+}
+
+/// A writer that hangs for half a minute is left behind for another one.
+#[tokio::test]
+async fn a_stuck_writer_is_replaced_after_a_while() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path()).await;
+    append_all(&store, 1..=3).await;
+    let stuck = writers(folder.path())[0];
+    kill(stuck, Signal::SIGSTOP).unwrap();
+    check_trouble(&store, 4, "not answered").await;
+    let limit = Duration::from_secs(60);
+    let replaced = || store.health().restarts == 1 && store.health().ok;
+    until(limit, "the writer is not replaced", replaced).await;
+    check_healed(&store, 4).await;
+    assert!(!writers(folder.path()).contains(&stuck));
+    assert_eq!(store.health().abandoned, 0);
 }

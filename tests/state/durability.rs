@@ -115,6 +115,26 @@ async fn the_retention_drops_the_oldest_also_when_pending_and_says_so() {
     assert_eq!(opened.pending["page"].len(), kept.len());
 }
 
+/// Without another append, in several transactions.
+#[tokio::test]
+async fn a_lowered_retention_takes_effect_at_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = open(folder.path()).await;
+    append_all(&store, 1..=1200).await;
+    close(store, folder.path()).await;
+    let mut options = options(folder.path());
+    options.retention_bytes = 4096;
+    let store = Store::start(options, Clock::start());
+    within(SOON, "the store does not open", store.opened()).await;
+    let few = async {
+        while 60 < store.events(0, 1000).await.unwrap().len() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(SOON, "too many events are kept", few).await;
+    assert_eq!(store.health().last_seq, 1200);
+}
+
 /// Numbers go on although nothing is left of the log.
 #[tokio::test]
 async fn old_events_are_dropped_and_their_numbers_are_not_given_again() {
@@ -135,14 +155,18 @@ async fn old_events_are_dropped_and_their_numbers_are_not_given_again() {
 #[tokio::test]
 async fn killing_the_writer_loses_nothing_that_was_acknowledged() {
     const EVENTS: u64 = 500;
+    const KILLS: usize = 40;
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path()).await;
     let killer = async {
-        loop {
-            let wait = Duration::from_millis(fastrand::u64(1..120));
+        for _ in 0..KILLS {
+            // Each one gets something done.
+            until_ok(&store).await;
+            let wait = Duration::from_micros(fastrand::u64(0..60_000));
             tokio::time::sleep(wait).await;
             kill_writers(folder.path());
         }
+        std::future::pending().await
     };
     let appender = async {
         let mut durable = BTreeSet::new();
@@ -157,12 +181,12 @@ async fn killing_the_writer_loses_nothing_that_was_acknowledged() {
     };
     let durable = tokio::select! {
         durable = within(SOON * 6, "the appends do not end", appender) => durable,
-        () = killer => unreachable!("the killer does not end"),
+        () = killer => unreachable!("it does not end"),
     };
     until_ok(&store).await;
     let health = store.health();
     assert_eq!((health.waiting, health.lost), (0, 0), "{health:?}");
-    assert!(2 < health.restarts, "{health:?}");
+    assert!(5 < health.restarts, "{health:?}");
     close(store, folder.path()).await;
 
     let stored = read_events(folder.path(), 0, usize::MAX).unwrap();
@@ -180,7 +204,6 @@ async fn killing_the_writer_loses_nothing_that_was_acknowledged() {
 async fn agent() {
     let state_dir = PathBuf::from(std::env::var_os("DIRKEEPER_TEST_STATE_DIR").unwrap());
     let (store, opened) = open(&state_dir).await;
-    println!("\npid {}", std::process::id());
     for seq in opened.last_seq + 1.. {
         if store.append(event(seq), &page()).await == Appended::Durable {
             println!("durable {seq}");

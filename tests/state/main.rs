@@ -1,6 +1,9 @@
 //! The state store with its real writer child: what is acknowledged survives, and no disk makes
 //! anybody wait. Tests that need a file system of their own run as root only and say so otherwise.
 
+// Helpers of tests do not count as tests.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
 mod damage;
 mod disks;
 mod durability;

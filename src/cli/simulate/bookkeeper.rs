@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::wire::{self, Dirs, Entries, HeaderDir, Object};
+use super::wire::{self, Dirs, Entries, Listed, Object, RoleName};
 use super::{Flow, Problem, Simulation};
 use crate::health::bookkeeper::{
     DirIndex, Event, Mode, Model, Observed, Rejected, Settings, Setup, Trouble,
@@ -20,6 +20,15 @@ struct Header<'a> {
     dirs: Vec<Object<HeaderDir>>,
     #[serde(borrow)]
     settings: Object<SettingsWire<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HeaderDir {
+    path: String,
+    role: RoleName,
+    #[serde(default, deserialize_with = "wire::present")]
+    filesystem: Option<String>,
 }
 
 /// Thresholds are kept as text: single precision made of double precision is rounded twice.
@@ -116,7 +125,11 @@ impl Simulated {
     pub(super) fn new(header: &str) -> Result<Simulated, Problem> {
         let header: Header<'_> = wire::read(header, wire::HEADER_REMEDY)?;
         let settings = header.settings.0.convert()?;
-        let dirs = Dirs::new(header.dirs)?;
+        let dirs = Dirs::new(header.dirs.into_iter().map(|Object(dir)| Listed {
+            path: dir.path,
+            role: dir.role,
+            filesystem: dir.filesystem,
+        }))?;
         let setups: Vec<Setup> = dirs
             .roles
             .iter()

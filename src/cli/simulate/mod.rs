@@ -3,7 +3,9 @@
 //! decides; each semantics has a file that turns its lines into calls of `health` and back.
 
 mod bookkeeper;
+mod dirkeeper;
 mod lines;
+mod looks;
 mod wire;
 
 use std::io::{self, BufRead, Write};
@@ -153,9 +155,6 @@ pub fn run(
 fn open(semantics: Semantics, header: &str) -> Result<Box<dyn Simulation>, Problem> {
     match semantics {
         Semantics::Bookkeeper => Ok(Box::new(bookkeeper::Simulated::new(header)?)),
-        Semantics::Dirkeeper => Err(Problem::new(
-            "these semantics are not there yet",
-            "use --semantics bookkeeper",
-        )),
+        Semantics::Dirkeeper => Ok(Box::new(dirkeeper::Simulated::new(header)?)),
     }
 }

@@ -15,32 +15,30 @@ use crate::health::dir::Role;
 pub(super) const HEADER_REMEDY: &str = "the first line is the header, like {\"dirs\":[{\"path\":\"/d1\",\"role\":\"ledger\"}],\
      \"settings\":{\"readOnlyModeOnAnyDiskFullEnabled\":true}}";
 
-/// A directory of the header.
-#[derive(Debug, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HeaderDir {
-    pub(super) path: String,
-    role: RoleName,
-    #[serde(default, deserialize_with = "present")]
-    pub(super) filesystem: Option<String>,
-}
-
+/// A role by name.
 #[derive(Debug, Clone, Copy, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum RoleName {
+pub(super) enum RoleName {
     Ledger,
     Journal,
     Index,
 }
 
-impl HeaderDir {
-    pub(super) fn role(&self) -> Role {
-        match self.role {
+impl RoleName {
+    fn role(self) -> Role {
+        match self {
             RoleName::Ledger => Role::Ledger,
             RoleName::Journal => Role::Journal,
             RoleName::Index => Role::Index,
         }
     }
+}
+
+/// What both semantics want to know of a directory in the header.
+pub(super) struct Listed {
+    pub(super) path: String,
+    pub(super) role: RoleName,
+    pub(super) filesystem: Option<String>,
 }
 
 /// The directories of a header, found by path.
@@ -55,7 +53,7 @@ pub(super) struct Dirs {
 }
 
 impl Dirs {
-    pub(super) fn new(header: Vec<Object<HeaderDir>>) -> Result<Dirs, Problem> {
+    pub(super) fn new(listed: impl IntoIterator<Item = Listed>) -> Result<Dirs, Problem> {
         let mut dirs = Dirs {
             paths: Vec::new(),
             roles: Vec::new(),
@@ -63,7 +61,7 @@ impl Dirs {
             by_path: BTreeMap::new(),
         };
         let mut names = BTreeMap::new();
-        for (index, Object(dir)) in header.into_iter().enumerate() {
+        for (index, dir) in listed.into_iter().enumerate() {
             if dir.path.is_empty() {
                 let what = "the path of a directory is empty";
                 return Err(Problem::new(what, "give each directory its path"));
@@ -73,8 +71,7 @@ impl Dirs {
                 return Err(Problem::new(what, "list each path once, with one role"));
             }
             let next = u32::try_from(names.len()).unwrap_or(u32::MAX);
-            let role = dir.role();
-            dirs.roles.push(role);
+            dirs.roles.push(dir.role.role());
             dirs.filesystems.push(
                 dir.filesystem
                     .map(|name| *names.entry(name).or_insert(next)),
@@ -129,7 +126,7 @@ where
 }
 
 /// A JSON object. Derived readers would take an array of the values in their order as well.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Object<T>(pub(super) T);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
@@ -152,8 +149,8 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
     }
 }
 
-/// A JSON object as a list, in which no key is there twice.
-#[derive(Debug)]
+/// A JSON object with any keys as a list, in which none is there twice.
+#[derive(Debug, Clone)]
 pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
@@ -168,7 +165,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
     type Value = Entries<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object with a directory's path for each key")
+        f.write_str("an object")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
@@ -180,7 +177,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for EntriesVisitor<T> {
         keys.sort_unstable();
         if let Some(pair) = keys.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(de::Error::custom(format_args!(
-                "directory {:?} is there twice",
+                "{:?} is there twice",
                 pair[0]
             )));
         }

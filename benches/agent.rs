@@ -1,0 +1,240 @@
+//! What the running agent costs, against the design's budgets: memory (PSS of all its processes),
+//! CPU when nothing happens, cost and latency of a scrape, time to the first verdict, with 12 and
+//! with 500 directories. Starts the built program as users run it. Prints one JSON line a figure;
+//! `scripts/bench` writes them to docs/benchmarks.md.
+
+#![allow(clippy::print_stdout)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use dirkeeper::clock::Clock;
+
+/// Time in which nothing happens but the watch itself, from which CPU is taken.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Scrapes from which percentiles are taken.
+const SCRAPES: usize = 300;
+
+fn main() {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    for dirs in [12, 500] {
+        run(dirs, if quick { Duration::from_secs(5) } else { IDLE });
+    }
+    let size = fs::metadata(program()).map_or(0, |facts| facts.len());
+    say(0, "binary", size as f64 / 1e6, "MB");
+}
+
+fn program() -> PathBuf {
+    let built = || PathBuf::from(env!("CARGO_BIN_EXE_dirkeeper"));
+    std::env::var_os("DIRKEEPER_BIN").map_or_else(built, PathBuf::from)
+}
+
+fn run(dirs: usize, idle: Duration) {
+    let folder = std::env::temp_dir().join(format!("dirkeeper-bench-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    let port = 20_000 + u16::try_from(std::process::id() % 10_000).expect("below 10,000");
+    let clock = Clock::start();
+    let agent = Agent::start(&folder, dirs, port);
+    let ready = wait_for(&clock, port, "/readyz");
+    say(
+        dirs,
+        "first verdict of every directory",
+        ready.as_secs_f64() * 1e3,
+        "ms",
+    );
+    // The first rounds are over and pages that were only needed to start are cold.
+    pause(Duration::from_secs(15));
+    say(
+        dirs,
+        "memory, PSS of all processes",
+        agent.pss() / 1e6,
+        "MB",
+    );
+    let before = agent.cpu();
+    pause(idle);
+    let used = agent.cpu() - before;
+    let share = used / idle.as_secs_f64() * 100.0;
+    say(dirs, "CPU when idle", share, "% of one core");
+    scrapes(&clock, &agent, dirs, port);
+    say(dirs, "memory after scrapes, PSS", agent.pss() / 1e6, "MB");
+    drop(agent);
+    fs::remove_dir_all(&folder).expect("the folder is ours");
+}
+
+/// The agent's own CPU for a scrape, and how long a client waits for it.
+fn scrapes(clock: &Clock, agent: &Agent, dirs: usize, port: u16) {
+    let idle_before = agent.cpu();
+    let idle_start = clock.elapsed();
+    pause(Duration::from_secs(5));
+    let idle_rate = (agent.cpu() - idle_before) / (clock.elapsed() - idle_start).as_secs_f64();
+    let (before, start) = (agent.cpu(), clock.elapsed());
+    let mut times: Vec<Duration> = (0..SCRAPES)
+        .map(|_| {
+            let begin = clock.elapsed();
+            let body = get(port, "/metrics").expect("the agent serves");
+            assert!(
+                body.contains("dirkeeper_build_info"),
+                "this is no exposition"
+            );
+            clock.elapsed() - begin
+        })
+        .collect();
+    let took = (clock.elapsed() - start).as_secs_f64();
+    let own = (agent.cpu() - before - idle_rate * took).max(0.0);
+    times.sort();
+    say(dirs, "CPU of a scrape", own / SCRAPES as f64 * 1e3, "ms");
+    say(
+        dirs,
+        "scrape, median",
+        times[SCRAPES / 2].as_secs_f64() * 1e3,
+        "ms",
+    );
+    say(
+        dirs,
+        "scrape, p99",
+        times[SCRAPES * 99 / 100].as_secs_f64() * 1e3,
+        "ms",
+    );
+}
+
+/// A running agent with its directories, stopped when dropped.
+struct Agent {
+    process: Child,
+}
+
+impl Agent {
+    fn start(folder: &Path, dirs: usize, port: u16) -> Agent {
+        let mut command = Command::new(program());
+        command
+            .arg("run")
+            .arg("--listen")
+            .arg(format!("127.0.0.1:{port}"));
+        command.arg("--state-dir").arg(folder.join("state"));
+        for number in 0..dirs {
+            let dir = folder.join(format!("dir{number}"));
+            fs::create_dir_all(&dir).expect("a folder of ours");
+            let mut option = std::ffi::OsString::from("ledger=");
+            option.push(dir);
+            command.arg("--dir").arg(option);
+        }
+        let process = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        Agent { process }
+    }
+
+    /// The agent and its children.
+    fn pids(&self) -> Vec<u32> {
+        let own = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let mut pids = vec![own];
+        let threads = fs::read_dir(format!("/proc/{own}/task")).expect("the agent runs");
+        for thread in threads.flatten() {
+            let file = thread.path().join("children");
+            let text = fs::read_to_string(file).unwrap_or_default();
+            pids.extend(
+                text.split_whitespace()
+                    .filter_map(|pid| pid.parse::<u32>().ok()),
+            );
+        }
+        assert!(
+            children.is_ok(),
+            "the kernel lists children (CONFIG_PROC_CHILDREN)"
+        );
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Bytes of memory, shared pages counted by their part.
+    fn pss(&self) -> f64 {
+        let of = |pid: u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let line = text
+                .lines()
+                .find(|line| line.starts_with("Pss:"))
+                .unwrap_or_default();
+            let kib = line
+                .split_whitespace()
+                .nth(1)
+                .and_then(|kib| kib.parse::<f64>().ok());
+            kib.unwrap_or(0.0) * 1024.0
+        };
+        self.pids().into_iter().map(of).sum()
+    }
+
+    /// Seconds of CPU used so far.
+    fn cpu(&self) -> f64 {
+        let of = |pid: u32| {
+            let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
+            let of_main = first_number(&text);
+            let threads = fs::read_dir(format!("/proc/{pid}/task"));
+            let nanos: f64 = threads.map_or(of_main, |threads| {
+                let of_thread = |thread: fs::DirEntry| {
+                    let text = fs::read_to_string(thread.path().join("schedstat"));
+                    first_number(&text.unwrap_or_default())
+                };
+                threads.flatten().map(of_thread).sum()
+            });
+            nanos / 1e9
+        };
+        self.pids().into_iter().map(of).sum()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        // TERM, as an operator would; the agent stops by itself within two seconds.
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).unwrap_or(0));
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let _ = self.process.wait();
+    }
+}
+
+fn first_number(text: &str) -> f64 {
+    text.split_whitespace()
+        .next()
+        .and_then(|number| number.parse().ok())
+        .unwrap_or(0.0)
+}
+
+fn wait_for(clock: &Clock, port: u16, path: &str) -> Duration {
+    let start = clock.elapsed();
+    while clock.elapsed() - start < Duration::from_secs(60) {
+        if get(port, path).is_some() {
+            return clock.elapsed() - start;
+        }
+        pause(Duration::from_millis(2));
+    }
+    panic!("{path} was not there within a minute");
+}
+
+fn get(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    answer.starts_with("HTTP/1.1 200").then_some(answer)
+}
+
+/// Waits; what is measured here is time itself.
+fn pause(time: Duration) {
+    let (_open, never) = mpsc::channel::<()>();
+    let _ = never.recv_timeout(time);
+}
+
+fn say(dirs: usize, what: &str, value: f64, unit: &str) {
+    println!(
+        "{{\"bench\":\"agent\",\"dirs\":{dirs},\"what\":\"{what}\",\"value\":{value:.3},\"unit\":\"{unit}\"}}"
+    );
+}
