@@ -99,6 +99,7 @@ impl Watch {
                 reason,
                 restarts,
                 abandoned,
+                ..
             } => Some((reason, restarts, abandoned)),
             _ => None,
         };
