@@ -39,9 +39,6 @@ use crate::state::{Opened, Store, StoreOptions, pins};
 /// needs.
 const STOP_LIMIT: Duration = Duration::from_millis(1700);
 
-/// How often the state store's condition is looked at, to say it and to number events above it.
-const STORE_INTERVAL: Duration = Duration::from_millis(250);
-
 /// What the agent says when it has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Started {
@@ -208,12 +205,10 @@ impl Agent {
         .handles();
         let (stop_http, stopped) = oneshot::channel();
         let http = tokio::spawn(serve(address, handles, stopped));
-        tokio::spawn(follow_store(
-            store.clone(),
-            dispatcher.clone(),
-            actions.clone(),
-            opened.complete,
-        ));
+        if !opened.complete {
+            let (store, dispatcher) = (store.clone(), dispatcher.clone());
+            tokio::spawn(take_late(store, dispatcher, actions.clone()));
+        }
         let reload = reload::Reloader::start(
             sources,
             config,
@@ -334,42 +329,13 @@ fn monitor_options(
     }
 }
 
-/// Tells the monitor about the store, and takes over what it holds when it opens late.
-async fn follow_store(
-    store: Store,
-    dispatcher: Dispatcher,
-    actions: mpsc::Sender<Action>,
-    complete: bool,
-) {
-    let mut tick = tokio::time::interval(STORE_INTERVAL);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let late = async {
-        if complete {
-            std::future::pending::<()>().await;
-        }
-        let opened = store.opened().await;
-        dispatcher.resume(opened.pending);
-        std::future::pending().await
-    };
-    tokio::pin!(late);
-    let mut said = (None, 0);
-    loop {
-        tokio::select! {
-            () = &mut late => {}
-            _ = tick.tick() => {}
-        }
-        let health = store.health();
-        let news = (health.problem.clone(), health.last_seq);
-        if news == said {
-            continue;
-        }
-        let numbered = actions.send(Action::Numbered(health.last_seq)).await;
-        let told = actions.send(Action::Problem("state", health.problem)).await;
-        if numbered.is_err() || told.is_err() {
-            return;
-        }
-        said = news;
-    }
+/// Takes over what the store holds when it opens late: its numbers, so that new events go on above
+/// them, and what waits for listeners.
+async fn take_late(store: Store, dispatcher: Dispatcher, actions: mpsc::Sender<Action>) {
+    let opened = store.opened().await;
+    // An error means that the loop has ended, and nothing is left to tell.
+    let _ = actions.send(Action::Numbered(opened.last_seq)).await;
+    dispatcher.resume(opened.pending);
 }
 
 /// Locks this process' pages, so that a dead disk under the binary cannot stop the agent.

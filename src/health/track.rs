@@ -59,6 +59,8 @@ pub struct Track {
     pub(super) forecast_told: bool,
     boot_id: String,
     stale_looks: u32,
+    /// The look under way is to write.
+    probe_asked: bool,
 }
 
 /// The values of the axes that were told last, and whether each was ever known.
@@ -106,7 +108,7 @@ impl Track {
             last_probe_success: None,
             cookie: Cookie::NotRead,
             sources: Vec::new(),
-            schedule: Schedule::default(),
+            schedule: Schedule::new(id),
             told: Told::default(),
             status: None,
             axes_since: [None; 3],
@@ -118,6 +120,7 @@ impl Track {
             forecast_told: false,
             boot_id: String::new(),
             stale_looks: 0,
+            probe_asked: false,
         }
     }
 
@@ -142,9 +145,10 @@ impl Track {
         let device = self.pin.as_ref().and_then(|pin| pin.identity.device);
         // Nothing is written before it is known that this is the right disk.
         let identified = self.pin.is_some() && self.boot_known() && !self.is_elsewhere();
+        self.probe_asked = full && identified && !self.awaits_cookie();
         Some(LookPlan {
             full,
-            probe: full && identified && !self.awaits_cookie(),
+            probe: self.probe_asked,
             device: device.filter(|_| identified),
         })
     }
@@ -284,7 +288,9 @@ impl Track {
                 space::usage_ratio(&space)
                     .is_some_and(|usage| usage < self.dir.thresholds.low_watermark)
             });
-        freed || (self.access.suspicion().is_some() && !look.probed)
+        // The prober wrote nothing because the mount is another than at its look before.
+        let held_back = self.probe_asked && !look.probed && look.failure.is_none();
+        freed || held_back || (self.access.suspicion().is_some() && !look.probed)
     }
 
     /// Compares with the pin: `Some(true)` the same, `Some(false)` another one, `None` cannot be
