@@ -82,7 +82,10 @@ impl Link {
     }
 
     /// Writes what the pipe takes now.
-    fn send(&mut self) -> io::Result<()> {
+    pub(super) fn send(&mut self) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
         match self.to.try_write(&self.unsent) {
             Ok(count) => {
                 self.unsent.drain(..count);
@@ -98,16 +101,19 @@ impl Link {
         }
     }
 
-    /// Takes in what the pipe has now; false at its end.
+    /// Takes in all that the pipe has now, so that it is not found readable and empty at the next
+    /// turn; false at its end.
     fn receive(&mut self) -> io::Result<bool> {
         let mut piece = [0; 4096];
-        match self.from.try_read(&mut piece) {
-            Ok(count) => {
-                self.decoder.push(&piece[..count]);
-                Ok(0 < count)
+        let mut received = false;
+        loop {
+            match self.from.try_read(&mut piece) {
+                Ok(0) => return Ok(received),
+                Ok(count) => self.decoder.push(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) => Err(error),
+            received = true;
         }
     }
 }
