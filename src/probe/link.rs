@@ -13,6 +13,9 @@ use super::wire::{self, Answer, MAX_FRAME, Request};
 /// Bytes that may wait for a child that does not read: 500 directories with long paths, twice over.
 const MAX_UNSENT: usize = 4 * 1024 * 1024;
 
+/// Reads in a row: what a pipe holds. A child that talks without end must not keep the agent here.
+const MAX_READS: usize = 16;
+
 /// Why a child does not serve any more.
 pub(super) enum End {
     /// It is lost.
@@ -106,7 +109,7 @@ impl Link {
     fn receive(&mut self) -> io::Result<bool> {
         let mut piece = [0; 4096];
         let mut received = false;
-        loop {
+        for _ in 0..MAX_READS {
             match self.from.try_read(&mut piece) {
                 Ok(0) => return Ok(received),
                 Ok(count) => self.decoder.push(&piece[..count]),
@@ -115,5 +118,6 @@ impl Link {
             }
             received = true;
         }
+        Ok(true)
     }
 }

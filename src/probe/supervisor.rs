@@ -181,9 +181,6 @@ impl Supervisor {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut last = self.clock.elapsed();
         loop {
-            let rest = heard
-                .saturating_add(GATHER)
-                .saturating_sub(self.clock.elapsed());
             let result = tokio::select! {
                 Some(command) = self.commands.recv() => self.take_all(command, &mut service.link),
                 open = service.link.turn() => match open {
