@@ -38,9 +38,9 @@ const fn alone(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
 /// Long ones first, so that none is left running alone at the end.
 const FAULTS: &[Fault] = &[
     alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast),
+    alone("crashes_lose_no_event", crashes::no_event_is_lost),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
-    fault("crashes_lose_no_event", crashes::no_event_is_lost),
     fault("F31_500_directories", hangs::many_directories),
     fault("F37_axes_are_independent", devices::axes_are_independent),
     fault("F13_frozen_and_thawed", hangs::frozen_and_thawed),
