@@ -77,6 +77,12 @@ const FAULTS: &[Fault] = &[
     fault("F17_unmounted_outside", mounts::unmounted_outside),
     fault("F18_mounted_over", mounts::mounted_over),
     fault("F19_directory_gone_or_another", mounts::directory_gone),
+    fault("F34_own_disk_hangs", agents::own_disk_hangs),
+    fault("F20_not_permitted", mounts::not_permitted),
+    fault(
+        "F36_prober_without_descriptors",
+        agents::prober_without_descriptors,
+    ),
     fault("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk),
     fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds),
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left),

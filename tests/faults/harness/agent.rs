@@ -40,11 +40,13 @@ pub(crate) struct Plan<'a> {
     name: String,
     dirs: Vec<(PathBuf, String)>,
     settings: [(&'static str, String); 4],
+    top: String,
     rest: String,
     state_dir: PathBuf,
     wrapper: Vec<String>,
     environment: Vec<(String, String)>,
     stderr: Option<Stdio>,
+    program: PathBuf,
     wait_for_probes: bool,
     healthy: Vec<PathBuf>,
 }
@@ -65,11 +67,13 @@ impl<'a> Plan<'a> {
                 ("space_interval", "1s".to_owned()),
                 ("deadline", "5s".to_owned()),
             ],
+            top: String::new(),
             rest: String::new(),
             state_dir: bench.folder().join("state"),
             wrapper: Vec::new(),
             environment: Vec::new(),
             stderr: None,
+            program: bench.program().to_owned(),
             wait_for_probes: true,
             healthy: healthy.into(),
         }
@@ -100,6 +104,12 @@ impl<'a> Plan<'a> {
         self
     }
 
+    /// Keys before the tables of the configuration file.
+    pub(crate) fn top(mut self, text: &str) -> Self {
+        self.top.push_str(text);
+        self
+    }
+
     /// More tables of the configuration file.
     pub(crate) fn toml(mut self, text: &str) -> Self {
         self.rest.push_str(text);
@@ -122,6 +132,14 @@ impl<'a> Plan<'a> {
         self
     }
 
+    /// Starts a copy of the program that lies in this folder.
+    pub(crate) fn copied_to(mut self, folder: &Path) -> Self {
+        let copy = folder.join("dirkeeper");
+        fs::copy(&self.program, &copy).expect("there is room for the program");
+        self.program = copy;
+        self
+    }
+
     pub(crate) fn stderr(mut self, stderr: Stdio) -> Self {
         self.stderr = Some(stderr);
         self
@@ -140,7 +158,8 @@ impl<'a> Plan<'a> {
             format!("{key} = {:?}\n", found.expect("one of the four keys").1)
         };
         let mut toml = format!(
-            "listen = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n",
+            "{}listen = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n",
+            self.top,
             text(&self.state_dir)
         );
         toml.push_str(&format!("\n[thresholds]\n{}", value("dwell")));
@@ -167,7 +186,7 @@ impl<'a> Plan<'a> {
     pub(crate) fn spawn(mut self) -> Agent {
         let port = http::free_port();
         let file = self.write_file(port);
-        let program = text(self.bench.program()).to_owned();
+        let program = text(&self.program).to_owned();
         let words: Vec<String> = self.wrapper.iter().cloned().chain([program]).collect();
         let log = self.bench.folder().join(format!("{}.log", self.name));
         let log = File::options()
