@@ -42,8 +42,9 @@ use pins::Pins;
 /// needs.
 const STOP_LIMIT: Duration = Duration::from_millis(1700);
 
-/// How often the state store's condition is looked at, to say it and to number events above it.
-const STORE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the numbers of the state store are looked at, and whether it began afresh. Both are
+/// rare; what is wrong with it is asked for whenever somebody wants to know.
+const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the agent says when it has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,12 +182,12 @@ impl Agent {
             host: host_name(),
             bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
         };
-        let (store, opened) = open_store(&config, &program, &clock).await?;
+        let (store, mut opened) = open_store(&config, &program, &clock).await?;
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
         let dispatcher = Dispatcher::start(
             listeners(&config),
             Some(store.clone()),
-            opened.pending,
+            std::mem::take(&mut opened.pending),
             host.clone(),
             clock.clone(),
         );
@@ -338,48 +339,39 @@ fn monitor_options(
     }
 }
 
-/// Tells the monitor about the store, and takes over what it holds when it opens late.
+/// Takes over what the store holds when it opens late: pins, what waits for listeners, and its
+/// numbers, so that new events go on above them. Puts the pins again when the store began afresh.
 async fn follow_store(
     store: Store,
     dispatcher: Dispatcher,
     actions: mpsc::Sender<Action>,
     (pins, complete): (Pins, bool),
 ) {
-    let mut tick = tokio::time::interval(STORE_INTERVAL);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let late = async {
-        if complete {
-            std::future::pending::<()>().await;
-        }
+    if !complete {
         let opened = store.opened().await;
+        // An error means that the loop has ended, and nothing is left to tell.
+        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
         pins.complete(opened.pins);
         let _ = actions.send(Action::Recall).await;
         dispatcher.resume(opened.pending);
-        std::future::pending().await
-    };
-    tokio::pin!(late);
-    let mut said = (None, 0);
+    }
+    let mut tick = tokio::time::interval(STORE_INTERVAL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut fresh_starts = store.health().fresh_starts;
     loop {
-        tokio::select! {
-            () = &mut late => {}
-            _ = tick.tick() => {}
-        }
+        tick.tick().await;
         let health = store.health();
         if fresh_starts != health.fresh_starts {
             fresh_starts = health.fresh_starts;
             pins.put_all();
         }
-        let news = (health.problem.clone(), health.last_seq);
-        if news == said {
-            continue;
-        }
-        let numbered = actions.send(Action::Numbered(health.last_seq)).await;
-        let told = actions.send(Action::Problem("state", health.problem)).await;
-        if numbered.is_err() || told.is_err() {
+        if actions
+            .send(Action::Numbered(health.last_seq))
+            .await
+            .is_err()
+        {
             return;
         }
-        said = news;
     }
 }
 

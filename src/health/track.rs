@@ -61,6 +61,8 @@ pub struct Track {
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
     stale_looks: u32,
+    /// The look under way is to write.
+    probe_asked: bool,
 }
 
 /// The values of the axes that were told last, and whether each was ever known.
@@ -108,7 +110,7 @@ impl Track {
             last_probe_success: None,
             cookie: Cookie::NotRead,
             sources: Vec::new(),
-            schedule: Schedule::default(),
+            schedule: Schedule::new(id),
             told: Told::default(),
             status: None,
             axes_since: [None; 3],
@@ -121,6 +123,7 @@ impl Track {
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
+            probe_asked: false,
         }
     }
 
@@ -146,9 +149,10 @@ impl Track {
         // Nothing is written before it is known that this is the right disk. It is probed again as
         // soon as it is back: good rounds are what ends `vanished` and `replaced`.
         let identified = self.pin.is_some() && self.boot_known() && self.at_home;
+        self.probe_asked = full && identified && !self.awaits_cookie();
         Some(LookPlan {
             full,
-            probe: full && identified && !self.awaits_cookie(),
+            probe: self.probe_asked,
             device: device.filter(|_| identified),
         })
     }
@@ -304,7 +308,9 @@ impl Track {
                 space::usage_ratio(&space)
                     .is_some_and(|usage| usage < self.dir.thresholds.low_watermark)
             });
-        freed || (self.access.suspicion().is_some() && !look.probed)
+        // The prober wrote nothing because the mount is another than at its look before.
+        let held_back = self.probe_asked && !look.probed && look.failure.is_none();
+        freed || held_back || (self.access.suspicion().is_some() && !look.probed)
     }
 
     /// Compares with the pin: `Some(true)` the same, `Some(false)` another one, `None` cannot be
@@ -317,7 +323,9 @@ impl Track {
             return None;
         }
         self.stale_looks = 0;
-        self.boot_id.clone_from(&seen.boot_id);
+        if self.boot_id != seen.boot_id {
+            self.boot_id.clone_from(&seen.boot_id);
+        }
         if seen.cookie != Cookie::NotRead {
             self.cookie = seen.cookie.clone();
         }

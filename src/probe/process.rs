@@ -170,7 +170,7 @@ impl Prober {
     }
 
     /// Asks for a look; it ends with [`Observation::Looked`]. Never blocks. The caller asks for
-    /// one at a time per directory.
+    /// one at a time per directory; for one that is not watched nothing happens.
     pub fn look(&self, dir: DirId, kind: LookKind) {
         self.command(Command::Look(dir, kind));
     }
