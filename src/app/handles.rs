@@ -84,6 +84,7 @@ impl Parts {
         Arc::new(move || {
             let health = store.health();
             let mut problems = first.clone();
+            problems.extend(health.problem);
             problems.extend(dispatcher.problems());
             SelfView {
                 listeners: dispatcher.views(),

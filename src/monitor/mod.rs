@@ -28,9 +28,12 @@ use crate::probe::{LookKind, Prober, Report, WatchedDir};
 /// senders wait, the loop never does.
 pub const ACTION_QUEUE: usize = 4096;
 
-/// Snapshots are made at most so often unless there is an event: scrapes and pages look every few
-/// seconds, and a picture costs some microseconds for each directory that was looked at.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
+/// Snapshots are made at most so often unless there is an event: the space is looked at each second,
+/// scrapes and pages look less often, and a picture costs some microseconds for each directory.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same until every directory was judged once: somebody waits for the first verdict.
+const FIRST_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The loop turns and publishes at least so often: the snapshot's time says that it is alive.
 const IDLE_TURN: Duration = Duration::from_secs(1);
@@ -80,6 +83,8 @@ pub struct Monitor {
     started: Moment,
     published: Option<Elapsed>,
     events_waiting: bool,
+    /// The published snapshot says ready.
+    ready: bool,
     recent: Arc<Vec<Arc<Event>>>,
     last_seq: u64,
     problems: BTreeMap<&'static str, String>,
@@ -130,6 +135,7 @@ impl Monitor {
             started,
             published: None,
             events_waiting: true,
+            ready: false,
             recent: Arc::new(Vec::new()),
             last_seq,
             problems: BTreeMap::new(),
@@ -143,6 +149,8 @@ impl Monitor {
             mode_transitions: BTreeMap::new(),
         };
         monitor.watch_configured();
+        // Known at once from the pins of an earlier run.
+        monitor.find_duplicates();
         monitor.publish_snapshot(started);
         (monitor, receiver)
     }
@@ -198,7 +206,10 @@ impl Monitor {
 
     fn publish_due(&self) -> Elapsed {
         match self.published {
-            Some(at) if !self.events_waiting => at + PUBLISH_INTERVAL,
+            Some(at) if !self.events_waiting => match self.ready {
+                true => at + PUBLISH_INTERVAL,
+                false => at + FIRST_PUBLISH_INTERVAL,
+            },
             _ => Elapsed::ZERO,
         }
     }
@@ -232,6 +243,7 @@ impl Monitor {
                 self.problems.remove(key);
                 self.events_waiting = true;
             }
+            Action::Recall => self.tracker.recall(now, &mut self.options.pins),
             Action::Numbered(seq) => self.last_seq = self.last_seq.max(seq),
             Action::Stop => {}
         }
@@ -307,6 +319,10 @@ impl Monitor {
         for (dir, pin) in &changed {
             (self.options.keep_pin)(dir, pin);
         }
+        self.find_duplicates();
+    }
+
+    fn find_duplicates(&mut self) {
         let duplicates = self.tracker.duplicates().into_iter().map(|(dir, earlier)| {
             let (dir, earlier) = (dir.path.display(), earlier.path.display());
             format!("{dir} leads to {earlier}, which is watched already: name each directory once")
@@ -338,6 +354,7 @@ impl Monitor {
             .configure(now, dirs, policy, &mut self.options.pins);
         self.tell(events);
         self.watch_configured();
+        self.find_duplicates();
         self.tracker.hurry(now, None);
         let ids: BTreeSet<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
         self.views.retain(|id, _| ids.contains(id));
@@ -475,6 +492,7 @@ impl Monitor {
             children_abandoned: self.abandoned,
         };
         self.published = Some(now.elapsed);
+        self.ready = snapshot.ready;
         self.events_waiting = false;
         self.snapshots.send_replace(Arc::new(snapshot));
     }
