@@ -10,7 +10,6 @@ mod pins;
 mod reload;
 mod token;
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,17 +17,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 pub use check::{CheckOptions, check};
 pub use reload::Problem;
 
 use crate::child;
 use crate::clock::Clock;
-use crate::config::{self, Config, Semantics, Sources};
+use crate::config::{self, Config, Sources};
 use crate::document::{About, Host};
 use crate::health::dir::Role;
-use crate::health::snapshot::Snapshot;
 use crate::http;
 use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
@@ -70,9 +68,6 @@ pub enum StartError {
         /// Why not.
         source: crate::state::StoreError,
     },
-    /// A setting that this version does not act on.
-    #[error("{0}")]
-    Unsupported(&'static str),
     /// The token file cannot be used.
     #[error("cannot use the control_token_file {}: {why}", .file.display())]
     Token {
@@ -93,10 +88,6 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
     let log = logging::start(config.log_level);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
-    }
-    if config.semantics == Semantics::Bookkeeper {
-        let text = "semantics = \"bookkeeper\" is for `dirkeeper simulate` in this version: leave the key out";
-        return Err(StartError::Unsupported(text).into());
     }
     if config.lock_memory {
         lock_memory();
@@ -381,25 +372,4 @@ fn lock_memory() {
     if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
         tracing::warn!("lock_memory is set, but the pages cannot be locked: {error}");
     }
-}
-
-/// Waits until a snapshot is as wanted, or the time is over.
-async fn wait_for(
-    snapshots: &mut watch::Receiver<Arc<Snapshot>>,
-    limit: Duration,
-    wanted: impl Fn(&Snapshot) -> bool,
-) -> Arc<Snapshot> {
-    let wait = async {
-        while !wanted(&snapshots.borrow_and_update()) {
-            if snapshots.changed().await.is_err() {
-                break;
-            }
-        }
-    };
-    within(limit, wait).await;
-    Arc::clone(&snapshots.borrow())
-}
-
-async fn within(limit: Duration, future: impl Future<Output = ()>) {
-    let _ = tokio::time::timeout(limit, future).await;
 }

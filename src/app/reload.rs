@@ -108,10 +108,8 @@ impl Task {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        let ended = self.dispatcher.replace(super::listeners(&config));
-        if ended > 0 {
-            tracing::warn!("{ended} events that waited for removed hooks were dropped");
-        }
+        // What it has to end, it says itself.
+        let _ended = self.dispatcher.replace(super::listeners(&config));
         let dirs = config.dirs.clone();
         let _ = self
             .actions

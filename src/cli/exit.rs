@@ -5,6 +5,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use crate::app::StartError;
 use crate::config;
 
 /// The exit codes. Their numbers are part of the public contract.
@@ -88,7 +89,8 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Exit {
         for layer in error.chain() {
-            if layer.is::<config::Problems>() {
+            let token = layer.downcast_ref::<StartError>();
+            if layer.is::<config::Problems>() || matches!(token, Some(StartError::Token { .. })) {
                 return Exit::Config;
             }
             if let Some(error) = layer.downcast_ref() {

@@ -216,9 +216,12 @@ impl Monitor {
         match action {
             Action::Report(report) => self.report(now, *report),
             Action::Configure(dirs, policy) => self.configure(now, dirs, policy),
-            Action::Probe(path) => {
-                let id = path.and_then(|path| self.find(&path));
-                self.tracker.hurry(now, id);
+            Action::Probe(None) => self.tracker.hurry(now, None),
+            Action::Probe(Some(path)) => {
+                // One that left the configuration meanwhile is no reason to look at all others.
+                if let Some(id) = self.find(&path) {
+                    self.tracker.hurry(now, Some(id));
+                }
             }
             Action::Accept(path) => {
                 let ids: Vec<DirId> = self

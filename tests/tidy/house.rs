@@ -30,7 +30,9 @@ pub(crate) const LEAVES: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("child", &[]),
     ("clock", &["health"]),
-    ("document", &["health"]),
+    ("document", &["health", "generated"]),
+    // Tests only.
+    ("generated", &[]),
     ("http_client", &["backoff", "clock"]),
     ("report", &[]),
     ("shutdown", &[]),
@@ -108,6 +110,7 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
         "its own files, at start and at a reload, from a thread that may be lost",
     ),
     ("src/app/token.rs", "the file of the token, once at start"),
+    ("src/generated.rs", "files of the repository, in tests"),
     (
         "src/cli/",
         "files that a user named on the command line of a short-lived command",
@@ -137,6 +140,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
+    (
+        "tests/prober/",
+        "its waits for conditions of processes and mounts",
+    ),
     (
         "tests/state/",
         "its one wait for conditions, and the pace of a killer",
