@@ -334,11 +334,6 @@ impl Run {
         self.observe(Observation::Mounted(self.world.mount()));
     }
 
-    fn remount(&mut self) {
-        self.world.mount_id += 1;
-        self.mounted();
-    }
-
     fn restart(&mut self) {
         (self.tracker, self.id) = started(&self.world, self.pin.clone(), at(self.elapsed));
         self.told.clear();
@@ -354,15 +349,13 @@ impl Run {
         match change {
             Change::Mount(there) => {
                 if there != world.there {
-                    world.there = there;
-                    self.remount();
+                    (world.there, world.mount_id) = (there, world.mount_id + 1);
+                    self.mounted();
                 }
             }
             Change::Renumber => {
-                world.minor += 1;
-                if world.there == There::Own {
-                    self.remount();
-                }
+                (world.minor, world.mount_id) = (world.minor + 1, world.mount_id + 1);
+                self.mounted();
             }
             Change::ReadOnly(read_only) => {
                 world.read_only = read_only;

@@ -96,14 +96,12 @@ impl Watch {
     pub(crate) async fn lost(&mut self) -> (String, u64, u64) {
         let wanted = |report| match report {
             Report::Lost {
-                reason,
-                restarts,
-                abandoned,
-                ..
-            } => Some((reason, restarts, abandoned)),
+                reason, restarts, ..
+            } => Some((reason, restarts)),
             _ => None,
         };
-        self.until("loss", wanted).await
+        let (reason, restarts) = self.until("loss", wanted).await;
+        (reason, restarts, self.prober.abandoned())
     }
 
     pub(crate) async fn looked(&mut self, dir: u32) -> Look {
