@@ -11,8 +11,8 @@ use dirkeeper::health::event::{Event, EventKind};
 use dirkeeper::health::identity::Pin;
 use dirkeeper::health::moment::{Moment, Timestamp};
 use dirkeeper::health::observation::{
-    Cookie, Device, Durations, Failure, Finding, Identity, InFlight, Look, Medium, Mount,
-    Observation, Operation, Space,
+    Cookie, Device, Failure, Finding, Identity, InFlight, Look, Medium, Mount, Observation,
+    Operation, Space,
 };
 use dirkeeper::health::policy::{Mode, Policy};
 use dirkeeper::health::schedule::LookPlan;
