@@ -6,10 +6,10 @@
 mod check;
 mod handles;
 mod logging;
+mod pins;
 mod reload;
 mod token;
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,20 +22,27 @@ use tokio::sync::{mpsc, oneshot};
 pub use check::{CheckOptions, check};
 pub use reload::Problem;
 
+use crate::child;
 use crate::clock::Clock;
 use crate::config::{self, Config, Sources};
 use crate::document::{About, Host};
-use crate::health::dir::{Dir, Role};
+use crate::health::dir::Role;
 use crate::http;
 use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::{Prober, ProberOptions};
 use crate::shutdown::{Request, Signals};
-use crate::state::{Opened, Store, StoreOptions, pins};
+use crate::state::{Opened, Store, StoreOptions};
+
+use pins::Pins;
 
 /// A stop may take so long before the process ends without it: design's 2 s, less what the system
 /// needs.
 const STOP_LIMIT: Duration = Duration::from_millis(1700);
+
+/// How often the numbers of the state store are looked at, and whether it began afresh. Both are
+/// rare; what is wrong with it is asked for whenever somebody wants to know.
+const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the agent says when it has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,7 +168,7 @@ impl Agent {
         token: Option<Arc<str>>,
     ) -> Result<Agent, anyhow::Error> {
         let clock = Clock::start();
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let program = child::own_program().context("cannot find this program's own file")?;
         let host = Host {
             host: host_name(),
             bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
@@ -175,7 +182,8 @@ impl Agent {
             host.clone(),
             clock.clone(),
         );
-        let options = monitor_options(&config, &mut opened, &store, &dispatcher);
+        let pins = Pins::new(store.clone(), opened.pins, opened.complete);
+        let options = monitor_options(&config, &pins, opened.last_seq, &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
@@ -196,10 +204,12 @@ impl Agent {
         .handles();
         let (stop_http, stopped) = oneshot::channel();
         let http = tokio::spawn(serve(address, handles, stopped));
-        if !opened.complete {
-            let (store, dispatcher) = (store.clone(), dispatcher.clone());
-            tokio::spawn(take_late(store, dispatcher, actions.clone()));
-        }
+        tokio::spawn(follow_store(
+            store.clone(),
+            dispatcher.clone(),
+            actions.clone(),
+            (pins, opened.complete),
+        ));
         let reload = reload::Reloader::start(
             sources,
             config,
@@ -275,14 +285,16 @@ async fn open_store(
         }
         .into());
     }
-    if opened.pins_lost {
-        opened.problems.push(
-            "the identity pins are lost: the disks that are there now were taken as the right ones"
-                .to_owned(),
-        );
-    }
     for problem in &opened.problems {
         tracing::warn!("{problem}");
+    }
+    // What is wrong with the store itself is in its health, and not there any more once it ends.
+    opened.problems.clear();
+    if opened.pins_lost {
+        let text =
+            "the identity pins are lost: the disks that are there now were taken as the right ones";
+        tracing::warn!("{text}");
+        opened.problems.push(text.to_owned());
     }
     Ok((store, opened))
 }
@@ -303,30 +315,55 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
 
 fn monitor_options(
     config: &Config,
-    opened: &mut Opened,
-    store: &Store,
+    pins: &Pins,
+    last_seq: u64,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {
-    let known: HashMap<Vec<u8>, Vec<u8>> = opened.pins.drain(..).collect();
-    let (store, dispatcher) = (store.clone(), dispatcher.clone());
-    let key = |dir: &Dir| pins::key(dir.role, &dir.path);
+    let (known, keep, dispatcher) = (pins.clone(), pins.clone(), dispatcher.clone());
     MonitorOptions {
         dirs: config.dirs.clone(),
         policy: config.policy,
-        pins: Box::new(move |dir| pins::decode(known.get(&key(dir))?)),
-        keep_pin: Box::new(move |dir, pin| store.put_pin(&key(dir), &pins::encode(pin))),
+        pins: Box::new(move |dir| known.get(dir)),
+        keep_pin: Box::new(move |dir, pin| keep.keep(dir, pin)),
         publish: Box::new(move |event| dispatcher.dispatch(event)),
-        last_seq: opened.last_seq,
+        last_seq,
     }
 }
 
-/// Takes over what the store holds when it opens late: its numbers, so that new events go on above
-/// them, and what waits for listeners.
-async fn take_late(store: Store, dispatcher: Dispatcher, actions: mpsc::Sender<Action>) {
-    let opened = store.opened().await;
-    // An error means that the loop has ended, and nothing is left to tell.
-    let _ = actions.send(Action::Numbered(opened.last_seq)).await;
-    dispatcher.resume(opened.pending);
+/// Takes over what the store holds when it opens late: pins, what waits for listeners, and its
+/// numbers, so that new events go on above them. Puts the pins again when the store began afresh.
+async fn follow_store(
+    store: Store,
+    dispatcher: Dispatcher,
+    actions: mpsc::Sender<Action>,
+    (pins, complete): (Pins, bool),
+) {
+    if !complete {
+        let opened = store.opened().await;
+        // An error means that the loop has ended, and nothing is left to tell.
+        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
+        pins.complete(opened.pins);
+        let _ = actions.send(Action::Recall).await;
+        dispatcher.resume(opened.pending);
+    }
+    let mut tick = tokio::time::interval(STORE_INTERVAL);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut fresh_starts = store.health().fresh_starts;
+    loop {
+        tick.tick().await;
+        let health = store.health();
+        if fresh_starts != health.fresh_starts {
+            fresh_starts = health.fresh_starts;
+            pins.put_all();
+        }
+        if actions
+            .send(Action::Numbered(health.last_seq))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
 }
 
 /// Locks this process' pages, so that a dead disk under the binary cannot stop the agent.

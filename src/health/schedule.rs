@@ -16,10 +16,10 @@ pub const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// to a server that many agents share.
 const NETWORK_SPACE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Looks at the space that are due each second or less often are due at one of four instants of a
+/// Looks at the space that are due each second or less often are due at one of two instants of a
 /// second: directories then share the agent's and the prober's wake-ups, and are still spread.
 const BEAT: Duration = Duration::from_secs(1);
-const PHASES: u32 = 4;
+const PHASES: u32 = 2;
 
 /// What a look is to contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

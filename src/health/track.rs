@@ -58,6 +58,8 @@ pub struct Track {
     pub(super) forecast_view: Option<ForecastView>,
     pub(super) forecast_told: bool,
     boot_id: String,
+    /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
+    at_home: bool,
     stale_looks: u32,
     /// The look under way is to write.
     probe_asked: bool,
@@ -119,6 +121,7 @@ impl Track {
             forecast_view: None,
             forecast_told: false,
             boot_id: String::new(),
+            at_home: false,
             stale_looks: 0,
             probe_asked: false,
         }
@@ -143,8 +146,9 @@ impl Track {
     pub fn begin_look(&mut self, now: Moment) -> Option<LookPlan> {
         let full = self.schedule.begin(now.elapsed)?;
         let device = self.pin.as_ref().and_then(|pin| pin.identity.device);
-        // Nothing is written before it is known that this is the right disk.
-        let identified = self.pin.is_some() && self.boot_known() && !self.is_elsewhere();
+        // Nothing is written before it is known that this is the right disk. It is probed again as
+        // soon as it is back: good rounds are what ends `vanished` and `replaced`.
+        let identified = self.pin.is_some() && self.boot_known() && self.at_home;
         self.probe_asked = full && identified && !self.awaits_cookie();
         Some(LookPlan {
             full,
@@ -156,9 +160,19 @@ impl Track {
     /// An operator takes what is there as the right disk: the pin is made anew by the next look.
     pub fn accept(&mut self, now: Moment) {
         self.pin = None;
+        self.at_home = false;
         self.forecast.reset();
         self.access.accept();
         self.schedule.hurry(now.elapsed, true);
+    }
+
+    /// The pin of an earlier run became known after the start. The next look compares.
+    pub fn recall(&mut self, now: Moment, pin: Pin) {
+        if self.pin.as_ref() != Some(&pin) {
+            self.pin = Some(pin);
+            self.at_home = false;
+            self.schedule.hurry(now.elapsed, true);
+        }
     }
 
     /// Room for recovery writes; none while the space is unknown.
@@ -218,6 +232,11 @@ impl Track {
             .pin
             .as_ref()
             .and_then(|pin| identity::compare_mount(pin, &self.boot_id, &mount));
+        let moved = self
+            .mount
+            .as_ref()
+            .is_some_and(|known| known.id != mount.id);
+        self.at_home &= !moved;
         self.mount = Some(mount);
         match elsewhere {
             Some((status, reason)) => self.access.set(status, reason),
@@ -263,6 +282,7 @@ impl Track {
             Some(seen) => self.identify(seen, look.failure.is_none()),
             None => None,
         };
+        self.at_home = identified == Some(true) && self.pin.is_some();
         match (identified, &look.failure) {
             (Some(true), _) => self.take_in(now, &look),
             (None, Some(failure)) => self.failed(failure),

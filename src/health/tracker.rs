@@ -174,6 +174,16 @@ impl Tracker {
         true
     }
 
+    /// Takes over pins of an earlier run that became known only now. Each stands above the one that
+    /// was made meanwhile: that may be of the root disk, if a mount was missing at the start.
+    pub fn recall(&mut self, now: Moment, mut pin: impl FnMut(&Dir) -> Option<Pin>) {
+        for track in &mut self.tracks {
+            if let Some(pin) = pin(&track.dir) {
+                track.recall(now, pin);
+            }
+        }
+    }
+
     /// Where the directory's path led when it was pinned.
     #[must_use]
     pub fn pinned_path(&self, id: DirId) -> Option<PathBuf> {

@@ -149,6 +149,8 @@ impl Monitor {
             mode_transitions: BTreeMap::new(),
         };
         monitor.watch_configured();
+        // Known at once from the pins of an earlier run.
+        monitor.find_duplicates();
         monitor.publish_snapshot(started);
         (monitor, receiver)
     }
@@ -244,6 +246,7 @@ impl Monitor {
                 self.problems.remove(key);
                 self.events_waiting = true;
             }
+            Action::Recall => self.tracker.recall(now, &mut self.options.pins),
             Action::Numbered(seq) => self.last_seq = self.last_seq.max(seq),
             Action::Stop => {}
         }
@@ -319,6 +322,10 @@ impl Monitor {
         for (dir, pin) in &changed {
             (self.options.keep_pin)(dir, pin);
         }
+        self.find_duplicates();
+    }
+
+    fn find_duplicates(&mut self) {
         let duplicates = self.tracker.duplicates().into_iter().map(|(dir, earlier)| {
             let (dir, earlier) = (dir.path.display(), earlier.path.display());
             format!("{dir} leads to {earlier}, which is watched already: name each directory once")
@@ -350,6 +357,7 @@ impl Monitor {
             .configure(now, dirs, policy, &mut self.options.pins);
         self.tell(events);
         self.watch_configured();
+        self.find_duplicates();
         self.tracker.hurry(now, None);
         let ids: BTreeSet<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
         self.views.retain(|id, _| ids.contains(id));

@@ -182,7 +182,7 @@ impl Supervisor {
         let mut last = self.clock.elapsed();
         loop {
             let result = tokio::select! {
-                Some(command) = self.commands.recv() => self.take(command, &mut service.link),
+                Some(command) = self.commands.recv() => self.take_all(command, &mut service.link),
                 open = service.link.turn() => match open {
                     Ok(true) => self.hear(service).await,
                     Ok(false) => Err(End::Lost("the prober ended".to_owned())),
@@ -199,6 +199,15 @@ impl Supervisor {
                 return end;
             }
         }
+    }
+
+    /// Takes a command and those that came with it, and sends what follows at one go.
+    fn take_all(&mut self, command: Command, link: &mut Link) -> Result<(), End> {
+        self.take(command, link)?;
+        while let Ok(command) = self.commands.try_recv() {
+            self.take(command, link)?;
+        }
+        Ok(link.send()?)
     }
 
     fn take(&mut self, command: Command, link: &mut Link) -> Result<(), End> {

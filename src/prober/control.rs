@@ -146,6 +146,7 @@ impl Control {
             self.write_answers()?;
             let now = self.time.clock.elapsed();
             if self.last_heartbeat + HEARTBEAT <= now {
+                self.read_messages()?;
                 self.heartbeat(now)?;
                 continue;
             }
@@ -322,9 +323,11 @@ impl Control {
             Entry::Occupied(lane) => Ok(lane.into_mut()),
             Entry::Vacant(vacant) => {
                 let (tell, bell) = (self.sender.clone(), Arc::clone(&self.wake));
-                let lane = Lane::start(key, &self.time, &self.tools, move |done| {
+                let lane = Lane::start(key, &self.time, &self.tools, move |done, at_once| {
                     let _ = tell.send(Message::Done(done));
-                    let _ = bell.write(1);
+                    if at_once {
+                        let _ = bell.write(1);
+                    }
                 })?;
                 Ok(vacant.insert(lane))
             }

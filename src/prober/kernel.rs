@@ -102,7 +102,6 @@ pub(super) fn watch(
     let thread = thread::Builder::new()
         .name("kernel".into())
         .stack_size(STACK);
-    // A table that cannot be read is the end of the thread; looks notice the rest.
     thread
         .spawn(move || while watcher.turn(&tell).is_ok() {})
         .map(drop)
@@ -123,11 +122,13 @@ impl Watcher {
     fn turn(&mut self, tell: &impl Fn(News) -> bool) -> io::Result<()> {
         let before = self.clock.elapsed();
         self.text.clear();
-        self.mounts.rewind()?;
-        self.mounts.read_to_end(&mut self.text)?;
+        let read = self.mounts.rewind();
+        let read = read.and_then(|()| self.mounts.read_to_end(&mut self.text));
         let now = self.clock.elapsed();
         let cost = now.saturating_sub(before);
-        if self.text != self.last {
+        // A table that cannot be read (the kernel lacks memory for its text) is read again later:
+        // without it every unmount would go unseen.
+        if read.is_ok() && self.text != self.last {
             std::mem::swap(&mut self.text, &mut self.last);
             listened(tell(News::Mounts(Table::parse(&self.last))))?;
         }

@@ -12,6 +12,7 @@ use std::{io, panic};
 use crate::clock::Clock;
 use crate::health::dir::DirId;
 use crate::health::observation::{Device, Operation};
+use crate::probe::wire::Kind;
 
 use super::look::{self, Outcome, Task, Tools};
 
@@ -164,7 +165,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Starts the thread. `done` takes what it finds.
+    /// Starts the thread. `tell` takes what it finds; true asks to have it taken up at once.
     ///
     /// # Errors
     /// The system gives us no thread.
@@ -172,26 +173,37 @@ impl Lane {
         key: LaneKey,
         time: &Time,
         tools: &Arc<Tools>,
-        done: impl Fn(Done) + Send + 'static,
+        tell: impl Fn(Done, bool) + Send + 'static,
     ) -> io::Result<Lane> {
         let (jobs, queue) = mpsc::channel::<Box<Job>>();
         let slot = Arc::new(Slot::new(time.clone()));
         let (shown, tools) = (Arc::clone(&slot), Arc::clone(tools));
         let thread = thread::Builder::new().name("lane".into()).stack_size(STACK);
         thread.spawn(move || {
-            for job in queue {
+            let mut next = queue.recv().ok();
+            while let Some(job) = next.take() {
                 shown.take_up(&job);
                 let look = panic::AssertUnwindSafe(|| look::run(&job.task, &shown, &tools));
                 let outcome = panic::catch_unwind(look).unwrap_or_else(|_| {
                     shown.end();
                     look::trouble("a look ended in a panic", None)
                 });
-                done(Done {
+                next = queue.try_recv().ok();
+                // An answer may wait for that of a quick look that follows at once; should the look
+                // hang, the next heartbeat takes the answer along.
+                let alone = next
+                    .as_ref()
+                    .is_none_or(|next| next.task.kind != Kind::Space);
+                let done = Done {
                     lane: key,
                     token: job.token,
                     dir: job.dir,
                     outcome,
-                });
+                };
+                tell(done, alone);
+                if next.is_none() {
+                    next = queue.recv().ok();
+                }
             }
         })?;
         Ok(Lane {
