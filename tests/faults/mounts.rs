@@ -173,13 +173,8 @@ pub(crate) fn not_permitted(bench: &Bench) {
     const NOBODY: u32 = 65534;
     let disk = Disk::block(bench, "refused", 64);
     let state = bench.dir("state-of-nobody");
-    let own = [
-        disk.path(),
-        &state,
-        &bench.dir("healthy-journal"),
-        &bench.dir("healthy-index"),
-    ];
-    for path in own {
+    let [(journal, _), (index, _)] = bench.healthy();
+    for path in [disk.path(), &state, &journal, &index] {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
     let agent = Plan::new(bench)

@@ -55,12 +55,15 @@ impl<'a> Plan<'a> {
     /// An agent that watches two healthy directories, one of each other role; [`Agent::finish`]
     /// asserts that they had no event.
     pub(crate) fn new(bench: &'a Bench) -> Plan<'a> {
-        let healthy = ["journal", "index"].map(|role| bench.dir(&format!("healthy-{role}")));
-        let keys = ["role = \"journal\"", "role = \"index\""].map(str::to_owned);
+        let healthy = bench.healthy();
+        let keys = |role: &str| format!("role = {role:?}");
         Plan {
             bench,
             name: "agent".to_owned(),
-            dirs: healthy.iter().cloned().zip(keys).collect(),
+            dirs: healthy
+                .iter()
+                .map(|(path, role)| (path.clone(), keys(role)))
+                .collect(),
             settings: [
                 ("dwell", "2s".to_owned()),
                 ("interval", "10s".to_owned()),
@@ -75,7 +78,7 @@ impl<'a> Plan<'a> {
             stderr: None,
             program: bench.program().to_owned(),
             wait_for_probes: true,
-            healthy: healthy.into(),
+            healthy: healthy.map(|(path, _)| path).into(),
         }
     }
 
