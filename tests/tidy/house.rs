@@ -110,7 +110,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
         "its own files, at start and at a reload, from a thread that may be lost",
     ),
     ("src/app/token.rs", "the file of the token, once at start"),
-    ("src/generated.rs", "files of the repository, in tests"),
+    (
+        "src/generated.rs",
+        "tests only: files of the repository itself",
+    ),
     (
         "src/cli/",
         "files that a user named on the command line of a short-lived command",
@@ -122,6 +125,15 @@ pub(crate) const NO_FILE_SYSTEM: &[&str] = &[
     "nix::fcntl::FcntlArg",
     "nix::fcntl::OFlag",
     "nix::fcntl::fcntl",
+];
+
+/// Who may read a clock, and why.
+pub(crate) const MAY_READ_CLOCKS: &[(&str, &str)] = &[
+    ("src/clock.rs", "the one place"),
+    (
+        "tests/prober/",
+        "how soon a real kernel makes itself heard is its subject",
+    ),
 ];
 
 /// Who may use a timer of the runtime, and why.
@@ -142,7 +154,7 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ("src/state/process.rs", "between two starts of the child"),
     (
         "tests/prober/",
-        "its waits for conditions of processes and mounts",
+        "its waits for a child, each with a deadline",
     ),
     (
         "tests/state/",
