@@ -28,8 +28,9 @@ const QUIET: Duration = Duration::from_secs(240);
 const STEP: Duration = Duration::from_millis(500);
 
 /// What is mounted at the directory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum There {
+    #[default]
     Own,
     Other,
     Nothing,
@@ -85,7 +86,7 @@ fn verdict_of(change: Change) -> Option<EventKind> {
 }
 
 /// How the directory is now.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct World {
     there: There,
     minor: u32,
@@ -107,21 +108,10 @@ struct World {
 impl World {
     fn quiet(require_mount: bool, uuid: bool) -> World {
         World {
-            there: There::Own,
             minor: 1,
-            mount_id: 1,
-            read_only: false,
-            fails: false,
-            quota: false,
-            frozen: false,
-            deleted: false,
-            slow: false,
-            full: false,
-            trouble_rounds: false,
-            trouble_all: false,
-            boot: 1,
             require_mount,
             uuid,
+            ..World::default()
         }
     }
 

@@ -16,7 +16,7 @@ use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
 use super::snapshot::{DirView, Histogram};
 use super::space;
-use super::status::{Axis, Cause, Reason, Severity, SpaceStatus};
+use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
 use super::view::{back_to_good, reason, view};
 
@@ -197,6 +197,23 @@ impl Tracker {
         if let Some(place) = self.place(id) {
             self.tracks[place].sources = sources;
         }
+    }
+
+    /// What keeps us from knowing a directory although its disk may be well: our own shortcomings, in
+    /// words. The first of them, and how many directories there are.
+    #[must_use]
+    pub fn own_trouble(&self) -> Option<String> {
+        let unknown = self
+            .tracks
+            .iter()
+            .filter(|track| track.access.status() == AccessStatus::Unknown);
+        let mut reasons = unknown.filter_map(|track| track.access.reason());
+        let first = &reasons.next()?.message;
+        let others = match reasons.count() {
+            0 => String::new(),
+            more => format!(" (and {more} other directories)"),
+        };
+        Some(format!("a directory cannot be judged: {first}{others}"))
     }
 
     /// Directories that lead to the place of an earlier one, with that one: one disk is then judged,

@@ -91,7 +91,6 @@ pub struct Monitor {
     duplicates: Vec<String>,
     prober_away: Option<Away>,
     prober_restarts: u64,
-    abandoned: u64,
     observed_mode: Option<Mode>,
     mode_differs_since: Option<Elapsed>,
     mismatch_told: bool,
@@ -142,7 +141,6 @@ impl Monitor {
             duplicates: Vec::new(),
             prober_away: None,
             prober_restarts: 0,
-            abandoned: 0,
             observed_mode: None,
             mode_differs_since: None,
             mismatch_told: false,
@@ -264,10 +262,8 @@ impl Monitor {
                 reason,
                 silent,
                 restarts,
-                abandoned,
             } => {
                 self.prober_restarts = restarts;
-                self.abandoned = abandoned;
                 // A child that was silent has been away for that long already.
                 let since = if silent {
                     now.elapsed.saturating_sub(PROBER_AWAY)
@@ -487,9 +483,10 @@ impl Monitor {
                 .values()
                 .chain(&self.duplicates)
                 .cloned()
+                .chain(self.tracker.own_trouble())
                 .collect(),
             prober_restarts: self.prober_restarts,
-            children_abandoned: self.abandoned,
+            children_abandoned: self.prober.abandoned(),
         };
         self.published = Some(now.elapsed);
         self.ready = snapshot.ready;

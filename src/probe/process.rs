@@ -97,8 +97,6 @@ pub enum Report {
         silent: bool,
         /// Restarts since the start of the agent, this one included.
         restarts: u64,
-        /// Children that were killed and cannot end.
-        abandoned: u64,
     },
     /// Something suspicious: the caller should make a full look at once.
     Signal {

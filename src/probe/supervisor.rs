@@ -345,12 +345,10 @@ impl Supervisor {
 
     async fn lost(&self, reason: String, silent: bool) -> Result<(), End> {
         let restarts = self.shared.restarts.load(Ordering::Relaxed);
-        let abandoned = self.shared.children().abandoned() as u64;
         self.say(Report::Lost {
             reason,
             silent,
             restarts,
-            abandoned,
         })
         .await
     }
