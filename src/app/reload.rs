@@ -108,9 +108,11 @@ impl Task {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        let ended = self.dispatcher.replace(super::listeners(&config));
+        self.dispatcher.replace(super::listeners(&config));
+        let watched = config.dirs.iter().map(|dir| dir.path.clone()).collect();
+        let ended = self.dispatcher.keep_dirs(&watched);
         if ended > 0 {
-            tracing::warn!("{ended} events that waited for removed hooks were dropped");
+            tracing::warn!("{ended} events waited at hooks for directories that were removed");
         }
         let dirs = config.dirs.clone();
         let _ = self
