@@ -33,11 +33,19 @@ use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::{Prober, ProberOptions};
 use crate::shutdown::{Request, Signals};
-use crate::state::{Opened, Store, StoreOptions, pins};
+use crate::state::{Opened, Store, StoreError, StoreOptions, pins};
 
 /// A stop may take so long before the process ends without it: design's 2 s, less what the system
 /// needs.
 const STOP_LIMIT: Duration = Duration::from_millis(1700);
+
+/// How many of these intervals a start waits for a writer that was left behind: longer than the
+/// 2 s after which ours tries again.
+const BUSY_TURNS: u32 = 12;
+
+/// What a damaged store means beyond what the store says of itself for as long as it holds.
+const PINS_LOST: &str =
+    "the identity pins are lost: the disks that are there now were taken as the right ones";
 
 /// How often the state store's condition is looked at, to say it and to number events above it.
 const STORE_INTERVAL: Duration = Duration::from_millis(250);
@@ -64,7 +72,7 @@ pub enum StartError {
         /// Which.
         dir: PathBuf,
         /// Why not.
-        source: crate::state::StoreError,
+        source: StoreError,
     },
     /// A setting that this version does not act on.
     #[error("{0}")]
@@ -79,6 +87,27 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// What the user can do.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            StartError::State { source, .. } => match source {
+                StoreError::NewerVersion { .. } => {
+                    "run the newer version, or name another directory with --state-dir or state_dir"
+                }
+                _ => {
+                    "stop the other agent, or name another directory with --state-dir or state_dir"
+                }
+            },
+            StartError::Unsupported(_) => "leave the key out",
+            StartError::Token { .. } => {
+                "write one word of visible ASCII into it and chmod 0640 it, or leave control_token_file out"
+            }
+        }
+    }
+}
+
 /// Runs the agent until a signal stops it. `greet` is called when it has started.
 ///
 /// # Errors
@@ -91,7 +120,7 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         tracing::warn!("{warning}");
     }
     if config.semantics == Semantics::Bookkeeper {
-        let text = "semantics = \"bookkeeper\" is for `dirkeeper simulate` in this version: leave the key out";
+        let text = "semantics = \"bookkeeper\" is for `dirkeeper simulate` in this version";
         return Err(StartError::Unsupported(text).into());
     }
     if config.lock_memory {
@@ -115,6 +144,11 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         hooks: config.hooks.iter().map(|hook| hook.name.clone()).collect(),
     };
     let agent = Agent::start(sources, config, log.dropped(), address, token).await?;
+    let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
+    tracing::info!(
+        "watching {dirs} directories, listening on {address}, state in {}",
+        state_dir.display()
+    );
     greet(&started);
     loop {
         match signals.next().await {
@@ -204,7 +238,7 @@ impl Agent {
             reload_ok: Arc::clone(&reload_ok),
             log_dropped,
             token,
-            first_problems: opened.problems,
+            first_problem: opened.pins_lost.then(|| PINS_LOST.to_owned()),
         }
         .handles();
         let (stop_http, stopped) = oneshot::channel();
@@ -282,6 +316,16 @@ async fn open_store(
     };
     let store = Store::start(options, clock.clone());
     let mut opened = store.open().await;
+    // After a restart the writer of the agent before may need a moment to end. To go on without
+    // would be to go on without the pins.
+    let mut tick = tokio::time::interval(STORE_INTERVAL);
+    for _ in 0..BUSY_TURNS {
+        if opened.failure != Some(StoreError::Busy) {
+            break;
+        }
+        tick.tick().await;
+        opened = store.open().await;
+    }
     if let Some(failure) = opened.failure.take_if(|failure| failure.is_fatal()) {
         let dir = config.state_dir.clone();
         return Err(StartError::State {
@@ -290,14 +334,15 @@ async fn open_store(
         }
         .into());
     }
-    if opened.pins_lost {
-        opened.problems.push(
-            "the identity pins are lost: the disks that are there now were taken as the right ones"
-                .to_owned(),
-        );
-    }
     for problem in &opened.problems {
         tracing::warn!("{problem}");
+    }
+    if opened.pins_lost {
+        tracing::warn!("{PINS_LOST}");
+    } else if !opened.complete && opened.pins.is_empty() {
+        tracing::warn!(
+            "no identity pins could be read: the disks that are there now are taken as the right ones"
+        );
     }
     Ok((store, opened))
 }
@@ -316,9 +361,12 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
     }
 }
 
+/// Pins as the store keeps them: key and value.
+type StoredPins = Vec<(Vec<u8>, Vec<u8>)>;
+
 fn monitor_options(
     config: &Config,
-    (known, last_seq): (Vec<(Vec<u8>, Vec<u8>)>, u64),
+    (known, last_seq): (StoredPins, u64),
     store: &Store,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {
