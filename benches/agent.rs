@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout)]
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,6 +25,9 @@ fn main() {
     let quick = std::env::args().any(|argument| argument == "--quick");
     for dirs in [12, 500] {
         run(dirs, if quick { Duration::from_secs(5) } else { IDLE });
+    }
+    for semantics in ["dirkeeper", "bookkeeper"] {
+        simulate(semantics);
     }
     let size = fs::metadata(program()).map_or(0, |facts| facts.len());
     say(0, "binary", size as f64 / 1e6, "MB");
@@ -65,6 +68,59 @@ fn run(dirs: usize, idle: Duration) {
     say(dirs, "memory after scrapes, PSS", agent.pss() / 1e6, "MB");
     drop(agent);
     fs::remove_dir_all(&folder).expect("the folder is ours");
+}
+
+/// A million steps through `simulate`: speed, and the most memory it ever had.
+fn simulate(semantics: &str) {
+    const STEPS: u32 = 1_000_000;
+    let header = r#"{"dirs": [{"path": "/d1", "role": "ledger"}, {"path": "/d2", "role": "ledger"}], "settings": {"readOnlyModeOnAnyDiskFullEnabled": true}}"#;
+    let mut process = Command::new(program())
+        .args(["simulate", "--semantics", semantics, "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut input = BufWriter::new(process.stdin.take().expect("piped"));
+    let output = BufReader::new(process.stdout.take().expect("piped"));
+    let reader = std::thread::spawn(move || output.lines().count());
+    let clock = Clock::start();
+    writeln!(input, "{header}").expect("it reads");
+    for step in 0..STEPS {
+        let (one, other) = (step % 1000, step * 7 % 1000);
+        writeln!(
+            input,
+            r#"{{"observe": {{"/d1": {{"total": 1000, "usable": {one}}}, "/d2": {{"total": 1000, "usable": {other}}}}}}}"#
+        )
+        .expect("it reads");
+    }
+    input.flush().expect("it reads");
+    let status = fs::read_to_string(format!("/proc/{}/status", process.id())).expect("it runs");
+    let peak = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap_or_default();
+    let peak: f64 = peak
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .unwrap_or(0.0);
+    drop(input);
+    let lines = reader.join().expect("it counts");
+    assert_eq!(lines, STEPS as usize, "a line for each step");
+    assert!(process.wait().expect("ours").success(), "simulate failed");
+    let rate = f64::from(STEPS) / clock.elapsed().as_secs_f64();
+    say(
+        2,
+        &format!("simulate {semantics}, peak memory after a million steps"),
+        peak / 1e3,
+        "MB",
+    );
+    say(
+        2,
+        &format!("simulate {semantics}, thousand steps a second"),
+        rate / 1e3,
+        "k/s",
+    );
 }
 
 /// The agent's own CPU for a scrape, and how long a client waits for it.

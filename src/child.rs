@@ -6,11 +6,16 @@ use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::path::Path;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// First argument of the hidden subcommands that turn the binary into a child.
 pub const CHILD_ARGUMENT: &str = "__child";
+
+/// The kernel's link to the file that a process runs.
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// A started child and the agent's ends of its pipes.
 #[derive(Debug)]
@@ -23,6 +28,16 @@ pub struct Spawned {
     pub from: OwnedFd,
 }
 
+/// This very program, to be started as a child: the file that runs now, even when another was put in
+/// its place or it was deleted since (an upgrade does both).
+///
+/// # Errors
+/// There is no `/proc`, without which no child can work either.
+pub fn own_program() -> io::Result<PathBuf> {
+    fs::read_link(OWN_PROGRAM)?;
+    Ok(OWN_PROGRAM.into())
+}
+
 /// Starts `program` as the child of that kind (`prober`, `writer`).
 ///
 /// Blocks until the program was executed, which a dead disk under the program can prevent for
@@ -31,7 +46,13 @@ pub struct Spawned {
 /// # Errors
 /// The program cannot be started.
 pub fn spawn(program: &Path, kind: &str, arguments: &[OsString]) -> io::Result<Spawned> {
-    let mut process = Command::new(program)
+    let mut command = Command::new(program);
+    if program == Path::new(OWN_PROGRAM)
+        && let Some(name) = std::env::args_os().next()
+    {
+        command.arg0(name);
+    }
+    let mut process = command
         .arg(CHILD_ARGUMENT)
         .arg(kind)
         .args(arguments)
@@ -79,6 +100,12 @@ impl Pipes {
         drop(null);
         close_inherited(&[requests.as_raw_fd(), answers.as_raw_fd()])?;
         std::env::set_current_dir("/")?;
+        // Started through a link called `exe`, it should be found under its own name.
+        if let Some(name) = std::env::args_os().next().as_ref().map(Path::new)
+            && let Some(name) = name.file_name()
+        {
+            let _ = fs::write("/proc/self/comm", name.as_bytes());
+        }
         Ok(Pipes { requests, answers })
     }
 }

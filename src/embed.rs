@@ -24,6 +24,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as channel};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +35,7 @@ use crate::clock::Clock;
 use crate::document::Host;
 use crate::health::dir::{Dir, ProbePolicy, Role, Thresholds};
 use crate::health::event::{Event, EventKind};
+use crate::health::moment::Elapsed;
 use crate::health::policy::Policy;
 use crate::health::snapshot::Snapshot;
 use crate::listener::{Dispatcher, Listener};
@@ -204,7 +206,8 @@ impl Builder {
             .map_err(StartError::Threads)?;
         let (ready, started) = channel::sync_channel(1);
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
-        let to_monitor = actions.clone();
+        // Weak, so that the watch ends when the handle is dropped.
+        let to_monitor = actions.downgrade();
         let thread = thread::Builder::new()
             .name("dirkeeper".to_owned())
             .spawn(move || {
@@ -259,14 +262,17 @@ impl Monitor {
         let _ = self.actions.try_send(Action::Probe(None));
     }
 
-    /// Takes the disk that is at this path now as the right one, after `diskReplaced`.
-    pub fn accept(&self, path: impl Into<PathBuf>) {
-        let _ = self.actions.blocking_send(Action::Accept(path.into()));
+    /// Takes the disk that is at this path now as the right one, after `diskReplaced`. False when
+    /// the monitor is too busy to hear it: ask again.
+    pub fn accept(&self, path: impl Into<PathBuf>) -> bool {
+        self.actions.try_send(Action::Accept(path.into())).is_ok()
     }
 
-    /// Ends the watch; waits for the monitor's thread, which waits for no disk.
+    /// Ends the watch; waits for the monitor's thread, which waits for no disk and for listeners
+    /// at most a second.
     pub fn stop(self) {
-        let _ = self.actions.blocking_send(Action::Stop);
+        // The end of the queue ends the monitor, after what is in the queue.
+        drop(self.actions);
         let _ = self.thread.join();
     }
 }
@@ -274,12 +280,12 @@ impl Monitor {
 /// The monitor's thread.
 async fn run(
     builder: Builder,
-    actions: mpsc::Sender<Action>,
+    actions: mpsc::WeakSender<Action>,
     action_queue: mpsc::Receiver<Action>,
     ready: &channel::SyncSender<io::Result<watch::Receiver<Arc<Snapshot>>>>,
 ) {
     let clock = Clock::start();
-    let program = match builder.program.map_or_else(std::env::current_exe, Ok) {
+    let program = match builder.program.map_or_else(crate::child::own_program, Ok) {
         Ok(program) => program,
         Err(error) => return drop(ready.send(Err(error))),
     };
@@ -321,25 +327,40 @@ async fn run(
     dispatcher.stop().await;
 }
 
-/// How often the wanted mode is said again when nothing changes: levels heal, edges do not.
+/// How often the wanted mode is said again when nothing changes: levels heal, edges do not. A switch
+/// that is asked each second and is silent for so long is a problem.
 const SAY_AGAIN: Duration = Duration::from_secs(5);
 
 /// Keeps a switch in the wanted mode and tells the monitor what it shows.
 pub(crate) fn reconcile(
     switch: Box<dyn ModeSwitch>,
-    actions: mpsc::Sender<Action>,
+    actions: mpsc::WeakSender<Action>,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
 ) -> io::Result<()> {
+    let to_monitor = actions.clone();
+    let turns = Arc::new(AtomicU64::new(0));
+    let turned = Arc::clone(&turns);
     let report = move |outcome: Outcome| {
-        // A full queue loses one of many equal reports; the next follows in a second.
-        let _ = actions.try_send(Action::ModeObserved(outcome.observed));
-        let _ = actions.try_send(Action::Problem("mode", outcome.problem));
+        turned.fetch_add(1, Ordering::Relaxed);
+        if let Some(actions) = to_monitor.upgrade() {
+            // A full queue loses one of many equal reports; the next follows in a second.
+            let _ = actions.try_send(Action::ModeObserved(outcome.observed));
+            let _ = actions.try_send(Action::Problem("mode", outcome.problem));
+        }
     };
     let reconciler = Reconciler::start(switch, report)?;
     tokio::spawn(async move {
         let mut said = Wanted::default();
+        let mut silence = Silence::default();
         loop {
-            let wanted = wanted_now(&snapshots.borrow_and_update());
+            let snapshot = Arc::clone(&snapshots.borrow_and_update());
+            let wanted = wanted_now(&snapshot);
+            let turns = turns.load(Ordering::Relaxed);
+            if let Some(problem) = silence.after(snapshot.elapsed, turns)
+                && let Some(actions) = actions.upgrade()
+            {
+                let _ = actions.try_send(Action::Problem("mode", Some(problem)));
+            }
             if wanted != said && reconciler.want(wanted.clone()) {
                 said = wanted;
             }
@@ -352,6 +373,24 @@ pub(crate) fn reconcile(
         }
     });
     Ok(())
+}
+
+/// How long a switch has not ended a turn: it may block for ever, and that must not go unseen.
+#[derive(Default)]
+struct Silence {
+    turns: u64,
+    since: Option<Elapsed>,
+}
+
+impl Silence {
+    fn after(&mut self, now: Elapsed, turns: u64) -> Option<String> {
+        if turns != self.turns {
+            (self.turns, self.since) = (turns, None);
+        }
+        let silent = now.saturating_sub(*self.since.get_or_insert(now));
+        let seconds = silent.as_secs();
+        (SAY_AGAIN <= silent).then(|| format!("the mode switch has not answered for {seconds} s"))
+    }
 }
 
 fn wanted_now(snapshot: &Snapshot) -> Wanted {

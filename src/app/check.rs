@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::mpsc;
 
+use crate::child;
 use crate::clock::Clock;
 use crate::config::{self, Sources};
 use crate::health::snapshot::{SelfView, Snapshot};
@@ -29,7 +30,7 @@ pub struct CheckOptions {
 /// The configuration is not valid, or this program's own file cannot be found.
 pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), anyhow::Error> {
     let config = config::load(&options.sources)?;
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let program = child::own_program().context("cannot find this program's own file")?;
     let clock = Clock::start();
     let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
     let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);

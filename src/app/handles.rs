@@ -33,7 +33,7 @@ pub(super) struct Parts {
     pub(super) reload_ok: Arc<AtomicBool>,
     pub(super) log_dropped: Dropped,
     pub(super) token: Option<Arc<str>>,
-    pub(super) first_problem: Option<String>,
+    pub(super) first_problems: Vec<String>,
 }
 
 impl Parts {
@@ -80,17 +80,19 @@ impl Parts {
         let (dispatcher, store) = (self.dispatcher.clone(), self.store.clone());
         let reload_ok = Arc::clone(&self.reload_ok);
         let dropped = Arc::clone(&self.log_dropped);
-        let first = self.first_problem.clone();
+        let first = self.first_problems.clone();
         Arc::new(move || {
             let health = store.health();
-            let problems = first.clone().into_iter().chain(dispatcher.problems());
+            let mut problems = first.clone();
+            problems.extend(health.problem);
+            problems.extend(dispatcher.problems());
             SelfView {
                 listeners: dispatcher.views(),
                 state_store_ok: health.ok,
                 config_reload_ok: reload_ok.load(Ordering::Relaxed),
                 log_lines_dropped: dropped(),
                 writer_restarts: health.restarts,
-                problems: problems.collect(),
+                problems,
             }
         })
     }

@@ -6,10 +6,10 @@
 mod check;
 mod handles;
 mod logging;
+mod pins;
 mod reload;
 mod token;
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,32 +23,28 @@ use tokio::sync::{mpsc, oneshot, watch};
 pub use check::{CheckOptions, check};
 pub use reload::Problem;
 
+use crate::child;
 use crate::clock::Clock;
 use crate::config::{self, Config, Semantics, Sources};
 use crate::document::{About, Host};
-use crate::health::dir::{Dir, Role};
+use crate::health::dir::Role;
 use crate::health::snapshot::Snapshot;
 use crate::http;
 use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::{Prober, ProberOptions};
 use crate::shutdown::{Request, Signals};
-use crate::state::{Opened, Store, StoreError, StoreOptions, pins};
+use crate::state::{Opened, Store, StoreError, StoreOptions};
+
+use pins::Pins;
 
 /// A stop may take so long before the process ends without it: design's 2 s, less what the system
 /// needs.
 const STOP_LIMIT: Duration = Duration::from_millis(1700);
 
-/// How many of these intervals a start waits for a writer that was left behind: longer than the
-/// 2 s after which ours tries again.
-const BUSY_TURNS: u32 = 12;
-
-/// What a damaged store means beyond what the store says of itself for as long as it holds.
-const PINS_LOST: &str =
-    "the identity pins are lost: the disks that are there now were taken as the right ones";
-
-/// How often the state store's condition is looked at, to say it and to number events above it.
-const STORE_INTERVAL: Duration = Duration::from_millis(250);
+/// How often the numbers of the state store are looked at, and whether it began afresh. Both are
+/// rare; what is wrong with it is asked for whenever somebody wants to know.
+const STORE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What the agent says when it has started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,22 +203,22 @@ impl Agent {
         token: Option<Arc<str>>,
     ) -> Result<Agent, anyhow::Error> {
         let clock = Clock::start();
-        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let program = child::own_program().context("cannot find this program's own file")?;
         let host = Host {
             host: host_name(),
             bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
         };
-        let (store, opened) = open_store(&config, &program, &clock).await?;
+        let (store, mut opened) = open_store(&config, &program, &clock).await?;
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
         let dispatcher = Dispatcher::start(
             listeners(&config),
             Some(store.clone()),
-            opened.pending,
+            std::mem::take(&mut opened.pending),
             host.clone(),
             clock.clone(),
         );
-        let known = (opened.pins, opened.last_seq);
-        let options = monitor_options(&config, known, &store, &dispatcher);
+        let pins = Pins::new(store.clone(), opened.pins, opened.complete);
+        let options = monitor_options(&config, &pins, opened.last_seq, &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
@@ -238,7 +234,7 @@ impl Agent {
             reload_ok: Arc::clone(&reload_ok),
             log_dropped,
             token,
-            first_problem: opened.pins_lost.then(|| PINS_LOST.to_owned()),
+            first_problems: opened.problems,
         }
         .handles();
         let (stop_http, stopped) = oneshot::channel();
@@ -247,7 +243,7 @@ impl Agent {
             store.clone(),
             dispatcher.clone(),
             actions.clone(),
-            opened.complete,
+            (pins, opened.complete),
         ));
         let reload = reload::Reloader::start(
             sources,
@@ -316,16 +312,6 @@ async fn open_store(
     };
     let store = Store::start(options, clock.clone());
     let mut opened = store.open().await;
-    // After a restart the writer of the agent before may need a moment to end. To go on without
-    // would be to go on without the pins.
-    let mut tick = tokio::time::interval(STORE_INTERVAL);
-    for _ in 0..BUSY_TURNS {
-        if opened.failure != Some(StoreError::Busy) {
-            break;
-        }
-        tick.tick().await;
-        opened = store.open().await;
-    }
     if let Some(failure) = opened.failure.take_if(|failure| failure.is_fatal()) {
         let dir = config.state_dir.clone();
         return Err(StartError::State {
@@ -337,12 +323,13 @@ async fn open_store(
     for problem in &opened.problems {
         tracing::warn!("{problem}");
     }
+    // What is wrong with the store itself is in its health, and not there any more once it ends.
+    opened.problems.clear();
     if opened.pins_lost {
-        tracing::warn!("{PINS_LOST}");
-    } else if !opened.complete && opened.pins.is_empty() {
-        tracing::warn!(
-            "no identity pins could be read: the disks that are there now are taken as the right ones"
-        );
+        let text =
+            "the identity pins are lost: the disks that are there now were taken as the right ones";
+        tracing::warn!("{text}");
+        opened.problems.push(text.to_owned());
     }
     Ok((store, opened))
 }
@@ -361,63 +348,56 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
     }
 }
 
-/// Pins as the store keeps them: key and value.
-type StoredPins = Vec<(Vec<u8>, Vec<u8>)>;
-
 fn monitor_options(
     config: &Config,
-    (known, last_seq): (StoredPins, u64),
-    store: &Store,
+    pins: &Pins,
+    last_seq: u64,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {
-    let known: HashMap<Vec<u8>, Vec<u8>> = known.into_iter().collect();
-    let (store, dispatcher) = (store.clone(), dispatcher.clone());
-    let key = |dir: &Dir| pins::key(dir.role, &dir.path);
+    let (known, keep, dispatcher) = (pins.clone(), pins.clone(), dispatcher.clone());
     MonitorOptions {
         dirs: config.dirs.clone(),
         policy: config.policy,
-        pins: Box::new(move |dir| pins::decode(known.get(&key(dir))?)),
-        keep_pin: Box::new(move |dir, pin| store.put_pin(&key(dir), &pins::encode(pin))),
+        pins: Box::new(move |dir| known.get(dir)),
+        keep_pin: Box::new(move |dir, pin| keep.keep(dir, pin)),
         publish: Box::new(move |event| dispatcher.dispatch(event)),
         last_seq,
     }
 }
 
-/// Tells the monitor about the store, and takes over what it holds when it opens late.
+/// Takes over what the store holds when it opens late: pins, what waits for listeners, and its
+/// numbers, so that new events go on above them. Puts the pins again when the store began afresh.
 async fn follow_store(
     store: Store,
     dispatcher: Dispatcher,
     actions: mpsc::Sender<Action>,
-    complete: bool,
+    (pins, complete): (Pins, bool),
 ) {
+    if !complete {
+        let opened = store.opened().await;
+        // An error means that the loop has ended, and nothing is left to tell.
+        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
+        pins.complete(opened.pins);
+        let _ = actions.send(Action::Recall).await;
+        dispatcher.resume(opened.pending);
+    }
     let mut tick = tokio::time::interval(STORE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-    let late = async {
-        if complete {
-            std::future::pending::<()>().await;
-        }
-        let opened = store.opened().await;
-        dispatcher.resume(opened.pending);
-        std::future::pending().await
-    };
-    tokio::pin!(late);
-    let mut said = (None, 0);
+    let mut fresh_starts = store.health().fresh_starts;
     loop {
-        tokio::select! {
-            () = &mut late => {}
-            _ = tick.tick() => {}
-        }
+        tick.tick().await;
         let health = store.health();
-        let news = (health.problem.clone(), health.last_seq);
-        if news == said {
-            continue;
+        if fresh_starts != health.fresh_starts {
+            fresh_starts = health.fresh_starts;
+            pins.put_all();
         }
-        let numbered = actions.send(Action::Numbered(health.last_seq)).await;
-        let told = actions.send(Action::Problem("state", health.problem)).await;
-        if numbered.is_err() || told.is_err() {
+        if actions
+            .send(Action::Numbered(health.last_seq))
+            .await
+            .is_err()
+        {
             return;
         }
-        said = news;
     }
 }
 

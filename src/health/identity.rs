@@ -15,6 +15,8 @@ pub struct Pin {
     pub identity: Identity,
     /// Mount point under it.
     pub mount_point: PathBuf,
+    /// What of its file system is mounted there: `/`, or another directory of a bind mount.
+    pub mount_root: PathBuf,
     /// Device number as the mount table has it; differs from the directory's own on btrfs and
     /// overlay file systems.
     pub mount_device: Device,
@@ -35,11 +37,15 @@ pub enum Verdict {
 /// Compares what a look and the mount table show with the pin.
 #[must_use]
 pub fn compare(pin: &Pin, seen: &Identity, mount: &Mount) -> Verdict {
+    // Nearly every look of a life ends here, and nothing is copied for it.
+    if is_all_known(pin, seen, mount) {
+        return Verdict::Same(None);
+    }
     let known = &pin.identity;
     if let Some(text) = other_bookie(&known.cookie, &seen.cookie) {
         return differs(AccessStatus::Replaced, Operation::Cookie, text);
     }
-    if !same_file_system(pin, seen, mount) {
+    if !same_file_system(pin, seen, mount) || is_another_part(pin, mount) {
         return missing_or_wrong(pin, mount);
     }
     if known.canonical != seen.canonical {
@@ -52,16 +58,20 @@ pub fn compare(pin: &Pin, seen: &Identity, mount: &Mount) -> Verdict {
 }
 
 /// What the mount table alone shows: enough to say that a mount is gone or covered, never that
-/// all is well. None when it is the pinned device.
+/// all is well. None when it is the pinned device, and when it may be the pinned file system under
+/// another number, as after a lost cable or on another loop device: then the next look tells.
 #[must_use]
 pub fn compare_mount(pin: &Pin, boot_id: &str, mount: &Mount) -> Option<(AccessStatus, Reason)> {
     let known = &pin.identity;
-    if known.boot_id != boot_id || pin.mount_device == mount.device {
+    let same_device = pin.mount_device == mount.device;
+    if known.boot_id != boot_id || (same_device && !is_another_part(pin, mount)) {
         return None;
     }
+    let lasting = known.uuid.is_some() || fsid_is_lasting(&pin.fs_type);
+    let may_be_same = lasting && pin.fs_type == mount.fs_type && pin.mount_point == mount.point;
     match missing_or_wrong(pin, mount) {
-        Verdict::Differs(status, reason) => Some((status, reason)),
-        Verdict::Same(_) => None,
+        Verdict::Differs(status, reason) if !may_be_same => Some((status, reason)),
+        Verdict::Differs(..) | Verdict::Same(_) => None,
     }
 }
 
@@ -88,9 +98,25 @@ pub fn pin(seen: &Identity, mount: &Mount) -> Pin {
     Pin {
         identity: seen.clone(),
         mount_point: mount.point.clone(),
+        mount_root: mount.root.clone(),
         mount_device: mount.device,
         fs_type: mount.fs_type.clone(),
     }
+}
+
+/// Nothing that was seen differs from the pin or is new.
+fn is_all_known(pin: &Pin, seen: &Identity, mount: &Mount) -> bool {
+    let known = &pin.identity;
+    known.device.is_some()
+        && known.device == seen.device
+        && known.fsid == seen.fsid
+        && known.boot_id == seen.boot_id
+        && known.canonical == seen.canonical
+        && (seen.uuid.is_none() || seen.uuid == known.uuid)
+        && (!matches!(seen.cookie, Cookie::Present { .. }) || seen.cookie == known.cookie)
+        && pin.mount_device == mount.device
+        && pin.mount_point == mount.point
+        && pin.fs_type == mount.fs_type
 }
 
 fn learn(pin: &Pin, seen: &Identity, mount: &Mount) -> Pin {
@@ -156,6 +182,18 @@ fn same_file_system(pin: &Pin, seen: &Identity, mount: &Mount) -> bool {
     }
     // Nothing lasting is known of either: across boots the mount point has to do.
     !same_boot && pin.mount_point == mount.point
+}
+
+/// The right file system shows another of its directories at the path: a bind mount came or went.
+/// Asked only when the mount point is another one, because a root is called anew when it is renamed.
+fn is_another_part(pin: &Pin, mount: &Mount) -> bool {
+    let within = |root: &Path, point: &Path| {
+        let rest = pin.identity.canonical.strip_prefix(point).ok()?;
+        Some(root.join(rest))
+    };
+    let was = within(&pin.mount_root, &pin.mount_point);
+    let is = within(&mount.root, &mount.point);
+    pin.mount_point != mount.point && was.is_some() && is.is_some() && was != is
 }
 
 /// File systems whose `f_fsid` is made from their UUID; elsewhere it is made from the device
@@ -309,5 +347,36 @@ mod tests {
         let (status, _) = compare_mount(&pin, "a", &mount("/", 9, "ext4")).unwrap();
         assert_eq!(status, AccessStatus::Vanished);
         assert_eq!(compare_mount(&pin, "b", &mount("/", 9, "ext4")), None);
+    }
+
+    #[test]
+    fn a_bind_mount_that_goes_or_comes_shows_another_part_of_the_same_file_system() {
+        let bound = |root: &str, point: &str| Mount {
+            root: root.into(),
+            ..mount(point, 1, "ext4")
+        };
+        let word = |was: &Mount, is: &Mount| {
+            let pin = pin(&seen(1, 11, "a"), was);
+            let early = compare_mount(&pin, "a", is).map_or("?", |(status, _)| status.name());
+            let late = word(compare(&pin, &seen(1, 11, "a"), is));
+            format!("{early} {late}")
+        };
+        let (whole, bind) = (bound("/", "/"), bound("/data/l1", "/mnt/l1"));
+        assert_eq!(word(&bind, &whole), "vanished vanished");
+        assert_eq!(word(&whole, &bind), "replaced replaced");
+        assert_eq!(word(&whole, &bound("/mnt/l1", "/mnt/l1")), "? same, learnt");
+        assert_eq!(word(&bind, &bound("/renamed", "/mnt/l1")), "? same, learnt");
+    }
+
+    #[test]
+    fn a_file_system_that_comes_back_under_another_number_is_left_to_the_look() {
+        let word = |fs_type: &str, now: &str| {
+            let pin = pin(&seen(1, 11, "a"), &mount("/mnt/l1", 1, fs_type));
+            let verdict = compare_mount(&pin, "a", &mount("/mnt/l1", 2, now));
+            verdict.map_or("?", |(status, _)| status.name())
+        };
+        assert_eq!(word("ext4", "ext4"), "?");
+        assert_eq!(word("ext4", "xfs"), "replaced");
+        assert_eq!(word("tmpfs", "tmpfs"), "replaced");
     }
 }

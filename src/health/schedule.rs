@@ -16,6 +16,11 @@ pub const PROBE_AGAIN: Duration = Duration::from_secs(1);
 /// to a server that many agents share.
 const NETWORK_SPACE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Looks at the space that are due each second or less often are due at one of two instants of a
+/// second: directories then share the agent's and the prober's wake-ups, and are still spread.
+const BEAT: Duration = Duration::from_secs(1);
+const PHASES: u32 = 2;
+
 /// What a look is to contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookPlan {
@@ -28,8 +33,9 @@ pub struct LookPlan {
 }
 
 /// The due times of one directory.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Schedule {
+    id: DirId,
     full_due: Elapsed,
     space_due: Elapsed,
     last_full: Option<Elapsed>,
@@ -38,6 +44,19 @@ pub struct Schedule {
 }
 
 impl Schedule {
+    /// Everything is due.
+    #[must_use]
+    pub fn new(id: DirId) -> Schedule {
+        Schedule {
+            id,
+            full_due: Elapsed::ZERO,
+            space_due: Elapsed::ZERO,
+            last_full: None,
+            outstanding: None,
+            rounds: 0,
+        }
+    }
+
     /// When the next look is due; none while one is under way.
     #[must_use]
     pub fn due(&self) -> Option<Elapsed> {
@@ -64,7 +83,18 @@ impl Schedule {
             self.full_due = now + full_wait;
             self.rounds += 1;
         }
-        self.space_due = now + space_wait;
+        self.space_due = self.on_the_beat(now + space_wait, space_wait).max(now);
+    }
+
+    /// The directory's own instant at or before `due`; a shorter wait than a beat is kept.
+    fn on_the_beat(&self, due: Elapsed, wait: Duration) -> Elapsed {
+        if wait < BEAT {
+            return due;
+        }
+        let phase = BEAT / PHASES * (self.id.0 % PHASES);
+        let since = due.saturating_sub(phase).as_nanos() % BEAT.as_nanos();
+        // Below a second, so it fits.
+        due.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(0)))
     }
 
     /// A full look as soon as possible, but not within [`PROBE_AGAIN`] of the last one unless it

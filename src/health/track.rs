@@ -58,7 +58,11 @@ pub struct Track {
     pub(super) forecast_view: Option<ForecastView>,
     pub(super) forecast_told: bool,
     boot_id: String,
+    /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
+    at_home: bool,
     stale_looks: u32,
+    /// The look under way is to write.
+    probe_asked: bool,
 }
 
 /// The values of the axes that were told last, and whether each was ever known.
@@ -106,7 +110,7 @@ impl Track {
             last_probe_success: None,
             cookie: Cookie::NotRead,
             sources: Vec::new(),
-            schedule: Schedule::default(),
+            schedule: Schedule::new(id),
             told: Told::default(),
             status: None,
             axes_since: [None; 3],
@@ -117,7 +121,9 @@ impl Track {
             forecast_view: None,
             forecast_told: false,
             boot_id: String::new(),
+            at_home: false,
             stale_looks: 0,
+            probe_asked: false,
         }
     }
 
@@ -140,11 +146,13 @@ impl Track {
     pub fn begin_look(&mut self, now: Moment) -> Option<LookPlan> {
         let full = self.schedule.begin(now.elapsed)?;
         let device = self.pin.as_ref().and_then(|pin| pin.identity.device);
-        // Nothing is written before it is known that this is the right disk.
-        let identified = self.pin.is_some() && self.boot_known() && !self.is_elsewhere();
+        // Nothing is written before it is known that this is the right disk. It is probed again as
+        // soon as it is back: good rounds are what ends `vanished` and `replaced`.
+        let identified = self.pin.is_some() && self.boot_known() && self.at_home;
+        self.probe_asked = full && identified && !self.awaits_cookie();
         Some(LookPlan {
             full,
-            probe: full && identified && !self.awaits_cookie(),
+            probe: self.probe_asked,
             device: device.filter(|_| identified),
         })
     }
@@ -152,9 +160,19 @@ impl Track {
     /// An operator takes what is there as the right disk: the pin is made anew by the next look.
     pub fn accept(&mut self, now: Moment) {
         self.pin = None;
+        self.at_home = false;
         self.forecast.reset();
         self.access.accept();
         self.schedule.hurry(now.elapsed, true);
+    }
+
+    /// The pin of an earlier run became known after the start. The next look compares.
+    pub fn recall(&mut self, now: Moment, pin: Pin) {
+        if self.pin.as_ref() != Some(&pin) {
+            self.pin = Some(pin);
+            self.at_home = false;
+            self.schedule.hurry(now.elapsed, true);
+        }
     }
 
     /// Room for recovery writes; none while the space is unknown.
@@ -214,6 +232,11 @@ impl Track {
             .pin
             .as_ref()
             .and_then(|pin| identity::compare_mount(pin, &self.boot_id, &mount));
+        let moved = self
+            .mount
+            .as_ref()
+            .is_some_and(|known| known.id != mount.id);
+        self.at_home &= !moved;
         self.mount = Some(mount);
         match elsewhere {
             Some((status, reason)) => self.access.set(status, reason),
@@ -259,6 +282,7 @@ impl Track {
             Some(seen) => self.identify(seen, look.failure.is_none()),
             None => None,
         };
+        self.at_home = identified == Some(true) && self.pin.is_some();
         match (identified, &look.failure) {
             (Some(true), _) => self.take_in(now, &look),
             (None, Some(failure)) => self.failed(failure),
@@ -284,7 +308,9 @@ impl Track {
                 space::usage_ratio(&space)
                     .is_some_and(|usage| usage < self.dir.thresholds.low_watermark)
             });
-        freed || (self.access.suspicion().is_some() && !look.probed)
+        // The prober wrote nothing because the mount is another than at its look before.
+        let held_back = self.probe_asked && !look.probed && look.failure.is_none();
+        freed || held_back || (self.access.suspicion().is_some() && !look.probed)
     }
 
     /// Compares with the pin: `Some(true)` the same, `Some(false)` another one, `None` cannot be
@@ -297,7 +323,9 @@ impl Track {
             return None;
         }
         self.stale_looks = 0;
-        self.boot_id.clone_from(&seen.boot_id);
+        if self.boot_id != seen.boot_id {
+            self.boot_id.clone_from(&seen.boot_id);
+        }
         if seen.cookie != Cookie::NotRead {
             self.cookie = seen.cookie.clone();
         }

@@ -16,7 +16,7 @@ use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
 use super::snapshot::{DirView, Histogram};
 use super::space;
-use super::status::{Axis, Cause, Reason, Severity, SpaceStatus};
+use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
 use super::view::{back_to_good, reason, view};
 
@@ -174,6 +174,16 @@ impl Tracker {
         true
     }
 
+    /// Takes over pins of an earlier run that became known only now. Each stands above the one that
+    /// was made meanwhile: that may be of the root disk, if a mount was missing at the start.
+    pub fn recall(&mut self, now: Moment, mut pin: impl FnMut(&Dir) -> Option<Pin>) {
+        for track in &mut self.tracks {
+            if let Some(pin) = pin(&track.dir) {
+                track.recall(now, pin);
+            }
+        }
+    }
+
     /// Where the directory's path led when it was pinned.
     #[must_use]
     pub fn pinned_path(&self, id: DirId) -> Option<PathBuf> {
@@ -187,6 +197,23 @@ impl Tracker {
         if let Some(place) = self.place(id) {
             self.tracks[place].sources = sources;
         }
+    }
+
+    /// What keeps us from knowing a directory although its disk may be well: our own shortcomings, in
+    /// words. The first of them, and how many directories there are.
+    #[must_use]
+    pub fn own_trouble(&self) -> Option<String> {
+        let unknown = self
+            .tracks
+            .iter()
+            .filter(|track| track.access.status() == AccessStatus::Unknown);
+        let mut reasons = unknown.filter_map(|track| track.access.reason());
+        let first = &reasons.next()?.message;
+        let others = match reasons.count() {
+            0 => String::new(),
+            more => format!(" (and {more} other directories)"),
+        };
+        Some(format!("a directory cannot be judged: {first}{others}"))
     }
 
     /// Directories that lead to the place of an earlier one, with that one: one disk is then judged,

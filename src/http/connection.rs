@@ -2,16 +2,19 @@
 //! nothing about what is served.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -93,39 +96,86 @@ pub async fn serve(
 #[derive(Default)]
 struct Connections {
     tasks: JoinSet<()>,
-    /// Those that never sent a complete request, oldest first. When there is no room, they make it:
-    /// clients that only hold connections open cannot keep a scrape out.
-    silent: VecDeque<Silent>,
+    /// All of them, oldest first. When there is no room, the oldest idle one makes it: clients that
+    /// only hold connections open, before or after a request, cannot keep a scrape out.
+    open: VecDeque<Open>,
 }
 
-struct Silent {
-    spoke: Arc<AtomicBool>,
+struct Open {
+    /// Answers under way.
+    answers: Arc<AtomicUsize>,
     task: AbortHandle,
 }
 
-impl Silent {
-    fn is_silent(&self) -> bool {
-        !self.spoke.load(Ordering::Relaxed) && !self.task.is_finished()
+impl Open {
+    fn is_idle(&self) -> bool {
+        self.answers.load(Ordering::Relaxed) == 0
+    }
+}
+
+/// An answer under way, until it is sent to its last byte or given up.
+struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    fn begin(answers: &Arc<AtomicUsize>) -> UnderWay {
+        answers.fetch_add(1, Ordering::Relaxed);
+        UnderWay(Arc::clone(answers))
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The body of an answer, which is under way while this lives.
+struct Counted {
+    body: Body,
+    _under_way: UnderWay,
+}
+
+impl HttpBody for Counted {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
 impl Connections {
     fn has_room(&self) -> bool {
-        self.tasks.len() < MAX_CONNECTIONS || self.silent.iter().any(Silent::is_silent)
+        self.tasks.len() < MAX_CONNECTIONS || self.oldest_idle().is_some()
+    }
+
+    fn oldest_idle(&self) -> Option<usize> {
+        let is_idle = |open: &Open| open.is_idle() && !open.task.is_finished();
+        self.open.iter().position(is_idle)
     }
 
     fn open(&mut self, stream: TcpStream, app: App, stopping: watch::Receiver<()>) {
-        self.silent.retain(Silent::is_silent);
+        self.open.retain(|open| !open.task.is_finished());
         if self.tasks.len() >= MAX_CONNECTIONS
-            && let Some(oldest) = self.silent.pop_front()
+            && let Some(idle) = self.oldest_idle().and_then(|at| self.open.remove(at))
         {
-            oldest.task.abort();
+            idle.task.abort();
         }
-        let spoke = Arc::new(AtomicBool::new(false));
-        let task = self
-            .tasks
-            .spawn(converse(stream, app, stopping, spoke.clone()));
-        self.silent.push_back(Silent { spoke, task });
+        let answers = Arc::new(AtomicUsize::new(0));
+        let task = converse(stream, app, stopping, Arc::clone(&answers));
+        let task = self.tasks.spawn(task);
+        self.open.push_back(Open { answers, task });
     }
 }
 
@@ -134,13 +184,20 @@ async fn converse(
     stream: TcpStream,
     app: App,
     mut stopping: watch::Receiver<()>,
-    spoke: Arc<AtomicBool>,
+    answers: Arc<AtomicUsize>,
 ) {
     // Only latency is lost when it is refused.
     let _ = stream.set_nodelay(true);
     let service = service_fn(move |request| {
-        spoke.store(true, Ordering::Relaxed);
-        app.call(request)
+        let under_way = UnderWay::begin(&answers);
+        let answer = app.call(request);
+        async move {
+            let answer = answer.await?;
+            Ok::<_, Infallible>(answer.map(|body| Counted {
+                body,
+                _under_way: under_way,
+            }))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

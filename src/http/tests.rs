@@ -509,6 +509,27 @@ async fn slow_clients_do_not_keep_a_scrape_out() {
     }
 }
 
+/// Clients that asked once and keep their connections hold every place there is; one that follows
+/// the events is not idle.
+#[tokio::test]
+async fn idle_clients_do_not_keep_a_scrape_out() {
+    let server = Server::start();
+    let mut following = server.follow("", "").await;
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        let mut stream = server.connect().await;
+        let request = b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
+        stream.write_all(request).await.unwrap();
+        let mut answer = [0; 12];
+        let read = timeout(PATIENCE / 2, stream.read_exact(&mut answer)).await;
+        read.expect("a place is made at once").unwrap();
+        idle.push(stream);
+    }
+    server.get("/metrics").await.expect(200);
+    server.publish_events(43..=43);
+    following.until("data:").await;
+}
+
 #[tokio::test]
 async fn the_server_stops_at_once_with_clients_connected() {
     let server = Server::start();

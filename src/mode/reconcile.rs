@@ -2,8 +2,8 @@
 //! it is handed what is wanted and hands back what it sees, and nobody waits for it.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread;
 use std::time::Duration;
+use std::{panic, thread};
 
 use super::plan::{self, Situation, Step};
 use super::switch::{ModeSwitch, SwitchError};
@@ -71,7 +71,14 @@ fn run(mut switch: Box<dyn ModeSwitch>, wanted: &Receiver<Wanted>, report: &impl
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
-        let outcome = match turn(switch.as_mut(), &now, &mut ours) {
+        let turn = panic::AssertUnwindSafe(|| turn(switch.as_mut(), &now, &mut ours));
+        // A switch that panics now may work later; without this thread nobody would try.
+        let ended = panic::catch_unwind(turn).unwrap_or_else(|_| {
+            Err(SwitchError {
+                what: "the mode switch panicked".to_owned(),
+            })
+        });
+        let outcome = match ended {
             Ok(observed) => Outcome {
                 observed: Some(observed),
                 problem: None,

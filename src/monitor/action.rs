@@ -21,6 +21,8 @@ pub enum Action {
     ModeObserved(Option<Mode>),
     /// A problem outside the loop began (`Some`) or ended (`None`); the key tells them apart.
     Problem(&'static str, Option<String>),
+    /// Pins of earlier runs became known after the start: they stand above those made meanwhile.
+    Recall,
     /// Number of the newest event that the state store knows: ours go on after it.
     Numbered(u64),
     /// End.

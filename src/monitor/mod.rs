@@ -28,9 +28,12 @@ use crate::probe::{LookKind, Prober, Report, WatchedDir};
 /// senders wait, the loop never does.
 pub const ACTION_QUEUE: usize = 4096;
 
-/// Snapshots are made at most so often unless there is an event: scrapes and pages look every few
-/// seconds, and a picture costs some microseconds for each directory that was looked at.
-const PUBLISH_INTERVAL: Duration = Duration::from_millis(250);
+/// Snapshots are made at most so often unless there is an event: the space is looked at each second,
+/// scrapes and pages look less often, and a picture costs some microseconds for each directory.
+const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The same until every directory was judged once: somebody waits for the first verdict.
+const FIRST_PUBLISH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The loop turns and publishes at least so often: the snapshot's time says that it is alive.
 const IDLE_TURN: Duration = Duration::from_secs(1);
@@ -80,13 +83,14 @@ pub struct Monitor {
     started: Moment,
     published: Option<Elapsed>,
     events_waiting: bool,
+    /// The published snapshot says ready.
+    ready: bool,
     recent: Arc<Vec<Arc<Event>>>,
     last_seq: u64,
     problems: BTreeMap<&'static str, String>,
     duplicates: Vec<String>,
     prober_away: Option<Away>,
     prober_restarts: u64,
-    abandoned: u64,
     observed_mode: Option<Mode>,
     mode_differs_since: Option<Elapsed>,
     mismatch_told: bool,
@@ -130,19 +134,21 @@ impl Monitor {
             started,
             published: None,
             events_waiting: true,
+            ready: false,
             recent: Arc::new(Vec::new()),
             last_seq,
             problems: BTreeMap::new(),
             duplicates: Vec::new(),
             prober_away: None,
             prober_restarts: 0,
-            abandoned: 0,
             observed_mode: None,
             mode_differs_since: None,
             mismatch_told: false,
             mode_transitions: BTreeMap::new(),
         };
         monitor.watch_configured();
+        // Known at once from the pins of an earlier run.
+        monitor.find_duplicates();
         monitor.publish_snapshot(started);
         (monitor, receiver)
     }
@@ -198,7 +204,10 @@ impl Monitor {
 
     fn publish_due(&self) -> Elapsed {
         match self.published {
-            Some(at) if !self.events_waiting => at + PUBLISH_INTERVAL,
+            Some(at) if !self.events_waiting => match self.ready {
+                true => at + PUBLISH_INTERVAL,
+                false => at + FIRST_PUBLISH_INTERVAL,
+            },
             _ => Elapsed::ZERO,
         }
     }
@@ -232,6 +241,7 @@ impl Monitor {
                 self.problems.remove(key);
                 self.events_waiting = true;
             }
+            Action::Recall => self.tracker.recall(now, &mut self.options.pins),
             Action::Numbered(seq) => self.last_seq = self.last_seq.max(seq),
             Action::Stop => {}
         }
@@ -252,10 +262,8 @@ impl Monitor {
                 reason,
                 silent,
                 restarts,
-                abandoned,
             } => {
                 self.prober_restarts = restarts;
-                self.abandoned = abandoned;
                 // A child that was silent has been away for that long already.
                 let since = if silent {
                     now.elapsed.saturating_sub(PROBER_AWAY)
@@ -347,6 +355,7 @@ impl Monitor {
             .configure(now, dirs, policy, &mut self.options.pins);
         self.tell(events);
         self.watch_configured();
+        self.find_duplicates();
         self.tracker.hurry(now, None);
         let ids: BTreeSet<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
         self.views.retain(|id, _| ids.contains(id));
@@ -480,11 +489,13 @@ impl Monitor {
                 .values()
                 .chain(&self.duplicates)
                 .cloned()
+                .chain(self.tracker.own_trouble())
                 .collect(),
             prober_restarts: self.prober_restarts,
-            children_abandoned: self.abandoned,
+            children_abandoned: self.prober.abandoned(),
         };
         self.published = Some(now.elapsed);
+        self.ready = snapshot.ready;
         self.events_waiting = false;
         self.snapshots.send_replace(Arc::new(snapshot));
     }

@@ -33,6 +33,14 @@ pub(super) struct Known {
     mounted: bool,
     spaced: bool,
     reading: Option<Reading>,
+    errors_watched: bool,
+}
+
+/// How things were observed in a look, where it came that far.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    pub(super) reading: Option<Reading>,
+    pub(super) errors_watched: Option<bool>,
 }
 
 impl KnownDirs {
@@ -94,6 +102,7 @@ impl Known {
             mounted: false,
             spaced: false,
             reading: None,
+            errors_watched: false,
         }
     }
 
@@ -104,11 +113,12 @@ impl Known {
     }
 
     /// Learns from a look that ended.
-    pub(super) fn looked(&mut self, look: &Look, reading: Option<Reading>) {
+    pub(super) fn looked(&mut self, look: &Look, news: &News) {
         self.asked = None;
         self.in_flight = None;
         self.spaced |= look.space.is_some();
-        self.reading = reading.or(self.reading);
+        self.reading = news.reading.or(self.reading);
+        self.errors_watched = news.errors_watched.unwrap_or(self.errors_watched);
         if let Some(identity) = &look.identity
             && let Some(device) = identity.device
         {
@@ -157,6 +167,7 @@ impl Known {
         names.extend(self.spaced.then_some("statvfs"));
         names.extend(probe);
         names.extend(self.mounted.then_some("mountinfo"));
+        names.extend(self.errors_watched.then_some("fanotify"));
         names
     }
 }

@@ -13,6 +13,9 @@ use super::wire::{self, Answer, MAX_FRAME, Request};
 /// Bytes that may wait for a child that does not read: 500 directories with long paths, twice over.
 const MAX_UNSENT: usize = 4 * 1024 * 1024;
 
+/// Reads in a row: what a pipe holds. A child that talks without end must not keep the agent here.
+const MAX_READS: usize = 16;
+
 /// Why a child does not serve any more.
 pub(super) enum End {
     /// It is lost.
@@ -82,7 +85,10 @@ impl Link {
     }
 
     /// Writes what the pipe takes now.
-    fn send(&mut self) -> io::Result<()> {
+    pub(super) fn send(&mut self) -> io::Result<()> {
+        if self.unsent.is_empty() {
+            return Ok(());
+        }
         match self.to.try_write(&self.unsent) {
             Ok(count) => {
                 self.unsent.drain(..count);
@@ -98,16 +104,20 @@ impl Link {
         }
     }
 
-    /// Takes in what the pipe has now; false at its end.
+    /// Takes in all that the pipe has now, so that it is not found readable and empty at the next
+    /// turn; false at its end.
     fn receive(&mut self) -> io::Result<bool> {
         let mut piece = [0; 4096];
-        match self.from.try_read(&mut piece) {
-            Ok(count) => {
-                self.decoder.push(&piece[..count]);
-                Ok(0 < count)
+        let mut received = false;
+        for _ in 0..MAX_READS {
+            match self.from.try_read(&mut piece) {
+                Ok(0) => return Ok(received),
+                Ok(count) => self.decoder.push(&piece[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) => return Err(error),
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) => Err(error),
+            received = true;
         }
+        Ok(true)
     }
 }

@@ -97,8 +97,6 @@ pub enum Report {
         silent: bool,
         /// Restarts since the start of the agent, this one included.
         restarts: u64,
-        /// Children that were killed and cannot end.
-        abandoned: u64,
     },
     /// Something suspicious: the caller should make a full look at once.
     Signal {
@@ -172,7 +170,7 @@ impl Prober {
     }
 
     /// Asks for a look; it ends with [`Observation::Looked`]. Never blocks. The caller asks for
-    /// one at a time per directory.
+    /// one at a time per directory; for one that is not watched nothing happens.
     pub fn look(&self, dir: DirId, kind: LookKind) {
         self.command(Command::Look(dir, kind));
     }

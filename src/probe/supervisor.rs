@@ -16,7 +16,7 @@ use crate::health::dir::DirId;
 use crate::health::observation::{InFlight, Look, Observation};
 
 use super::children::{self, Ended};
-use super::known::KnownDirs;
+use super::known::{KnownDirs, News};
 use super::link::{End, Link};
 use super::process::{Command, LookKind, ProberOptions, Report, Shared};
 use super::wire::{Answer, Kind, Request, VERSION, operation_of};
@@ -48,7 +48,7 @@ const SLOW_WAIT: Duration = Duration::from_secs(10);
 
 /// How long a killed child may take to end before it counts as stuck: the kernel needs a
 /// millisecond when nothing holds it.
-const END_LIMIT: Duration = Duration::from_millis(100);
+const END_LIMIT: Duration = Duration::from_millis(200);
 const END_STEP: Duration = Duration::from_millis(5);
 
 /// A program that was not executed after so long lies on a disk that does not answer.
@@ -182,7 +182,7 @@ impl Supervisor {
         let mut last = self.clock.elapsed();
         loop {
             let result = tokio::select! {
-                Some(command) = self.commands.recv() => self.take(command, &mut service.link),
+                Some(command) = self.commands.recv() => self.take_all(command, &mut service.link),
                 open = service.link.turn() => match open {
                     Ok(true) => self.hear(service).await,
                     Ok(false) => Err(End::Lost("the prober ended".to_owned())),
@@ -199,6 +199,15 @@ impl Supervisor {
                 return end;
             }
         }
+    }
+
+    /// Takes a command and those that came with it, and sends what follows at one go.
+    fn take_all(&mut self, command: Command, link: &mut Link) -> Result<(), End> {
+        self.take(command, link)?;
+        while let Ok(command) = self.commands.try_recv() {
+            self.take(command, link)?;
+        }
+        Ok(link.send()?)
     }
 
     fn take(&mut self, command: Command, link: &mut Link) -> Result<(), End> {
@@ -275,17 +284,27 @@ impl Supervisor {
 
     /// Passes an answer on; one about a directory that is not watched any more is dropped.
     async fn report(&mut self, answer: Answer) -> Result<(), End> {
-        let (dir, observation, reading) = match answer {
+        let mut news = News::default();
+        let (dir, observation) = match answer {
             Answer::Greeting { .. } | Answer::Heartbeat => return Ok(()),
             Answer::Signal { dir, what } if self.dirs.0.contains_key(&DirId(dir)) => {
                 let dir = DirId(dir);
                 return self.say(Report::Signal { dir, what }).await;
             }
             Answer::Signal { .. } => return Ok(()),
-            Answer::Looked { dir, look, reading } => {
-                (dir, Observation::Looked(Look::from(look)), reading)
+            Answer::Looked {
+                dir,
+                look,
+                reading,
+                errors_watched,
+            } => {
+                news = News {
+                    reading,
+                    errors_watched,
+                };
+                (dir, Observation::Looked(Look::from(look)))
             }
-            Answer::Mounted { dir, mount } => (dir, Observation::Mounted(mount.into()), None),
+            Answer::Mounted { dir, mount } => (dir, Observation::Mounted(mount.into())),
             Answer::InFlight {
                 dir,
                 operation,
@@ -298,7 +317,7 @@ impl Supervisor {
                     age,
                     behind: behind.map(|other| other.watched.path.clone()),
                 };
-                (dir, Observation::InFlight(in_flight), None)
+                (dir, Observation::InFlight(in_flight))
             }
         };
         let dir = DirId(dir);
@@ -307,7 +326,7 @@ impl Supervisor {
         };
         let before = known.sources();
         match &observation {
-            Observation::Looked(look) => known.looked(look, reading),
+            Observation::Looked(look) => known.looked(look, &news),
             Observation::InFlight(in_flight) => known.in_flight = Some(in_flight.clone()),
             Observation::Mounted(_) => known.mounted(),
             Observation::ProberLost(_) => {}
@@ -326,12 +345,10 @@ impl Supervisor {
 
     async fn lost(&self, reason: String, silent: bool) -> Result<(), End> {
         let restarts = self.shared.restarts.load(Ordering::Relaxed);
-        let abandoned = self.shared.children().abandoned() as u64;
         self.say(Report::Lost {
             reason,
             silent,
             restarts,
-            abandoned,
         })
         .await
     }

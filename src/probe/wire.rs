@@ -105,6 +105,8 @@ pub enum Answer {
         look: WireLook,
         /// How the probe file was read back, when it was.
         reading: Option<Reading>,
+        /// Whether the kernel reports errors of the file system; none when nobody asked it.
+        errors_watched: Option<bool>,
     },
     /// A look is still running; repeated with each heartbeat.
     InFlight {
@@ -501,6 +503,7 @@ mod tests {
                 dir: 3,
                 look: look.clone().into(),
                 reading: Some(Reading::Direct),
+                errors_watched: Some(true),
             },
             Answer::Mounted {
                 dir: 3,

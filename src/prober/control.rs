@@ -3,6 +3,7 @@
 //! never touches a watched path itself.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,9 +24,9 @@ use crate::probe::wire::{
     self, Answer, Kind, MAX_FRAME, Place, Request, VERSION, WirePath, device_of,
 };
 
-use super::kernel;
+use super::kernel::{self, News};
 use super::lane::{Done, Job, Lane, LaneKey, Running, Time};
-use super::look::{Guard, Known, Outcome, Task, Tools, trouble};
+use super::look::{Guard, KnownUuid, Outcome, Task, Tools, trouble};
 use super::mount::Table;
 
 /// Time between two heartbeats.
@@ -38,6 +39,10 @@ const MAX_GAP: Duration = Duration::from_secs(1);
 /// An operation in flight is reported from this age on.
 const REPORTED_AGE: Duration = Duration::from_secs(1);
 
+/// How long the greeting waits for the first mount table. That takes a millisecond, unless a file
+/// system has to ask a dead disk for its part of it; then we begin without.
+const TABLE_WAIT: Duration = Duration::from_secs(1);
+
 /// How long a probe in flight may take to remove its file when the agent goes away.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -45,7 +50,7 @@ const GRACE: Duration = Duration::from_millis(200);
 #[allow(clippy::large_enum_variant)] // nearly all messages are of the large one
 enum Message {
     Done(Done),
-    Mounts(Table),
+    News(News),
 }
 
 /// A directory as the control thread knows it.
@@ -56,7 +61,9 @@ struct Watched {
     pinned: Option<PathBuf>,
     /// As it was last reported.
     mount: Option<Mount>,
-    uuid: Option<Known>,
+    uuid: Option<KnownUuid>,
+    /// The kernel reports errors of its file system.
+    errors_watched: bool,
     /// The last look had the read-only flag.
     read_only: bool,
     look: Option<Outstanding>,
@@ -101,8 +108,8 @@ impl Control {
         let wake = Arc::new(EventFd::from_flags(flags)?);
         let time = Time::start();
         let (tell, bell) = (sender.clone(), Arc::clone(&wake));
-        kernel::watch_mounts(time.clock.clone(), move |table| {
-            let listened = tell.send(Message::Mounts(table)).is_ok();
+        kernel::watch(time.clock.clone(), tools.errors.clone(), move |news| {
+            let listened = tell.send(Message::News(news)).is_ok();
             let _ = bell.write(1);
             listened
         })?;
@@ -130,11 +137,16 @@ impl Control {
     /// # Errors
     /// The pipes are broken, or the agent speaks another version.
     pub(super) fn run(mut self) -> io::Result<()> {
+        // With the table known, the first looks already go to the right lanes and may write.
+        if let Ok(message) = self.messages.recv_timeout(TABLE_WAIT) {
+            self.take(message)?;
+        }
         self.say(&Answer::Greeting { version: VERSION })?;
         loop {
             self.write_answers()?;
             let now = self.time.clock.elapsed();
             if self.last_heartbeat + HEARTBEAT <= now {
+                self.read_messages()?;
                 self.heartbeat(now)?;
                 continue;
             }
@@ -178,15 +190,20 @@ impl Control {
     fn read_messages(&mut self) -> io::Result<()> {
         let _ = self.wake.read();
         while let Ok(message) = self.messages.try_recv() {
-            match message {
-                Message::Done(done) => self.done(done)?,
-                Message::Mounts(table) => {
-                    self.table = Some(table);
-                    self.mounts_changed()?;
-                }
-            }
+            self.take(message)?;
         }
         Ok(())
+    }
+
+    fn take(&mut self, message: Message) -> io::Result<()> {
+        match message {
+            Message::Done(done) => self.done(done),
+            Message::News(News::Mounts(table)) => {
+                self.table = Some(table);
+                self.mounts_changed()
+            }
+            Message::News(News::FileSystemError) => self.file_system_error(),
+        }
     }
 
     fn serve(&mut self, request: Request) -> io::Result<()> {
@@ -252,6 +269,7 @@ impl Control {
                     pinned: pinned.map(PathBuf::from),
                     mount: None,
                     uuid: None,
+                    errors_watched: false,
                     read_only: false,
                     look: None,
                 };
@@ -301,14 +319,15 @@ impl Control {
     }
 
     fn lane(&mut self, key: LaneKey) -> io::Result<&mut Lane> {
-        use std::collections::btree_map::Entry;
         match self.lanes.entry(key) {
             Entry::Occupied(lane) => Ok(lane.into_mut()),
             Entry::Vacant(vacant) => {
                 let (tell, bell) = (self.sender.clone(), Arc::clone(&self.wake));
-                let lane = Lane::start(key, &self.time, &self.tools, move |done| {
+                let lane = Lane::start(key, &self.time, &self.tools, move |done, at_once| {
                     let _ = tell.send(Message::Done(done));
-                    let _ = bell.write(1);
+                    if at_once {
+                        let _ = bell.write(1);
+                    }
                 })?;
                 Ok(vacant.insert(lane))
             }
@@ -332,7 +351,10 @@ impl Control {
                 outcome => self.looked(done.dir, outcome)?,
             }
         }
-        self.drop_idle_lanes();
+        let now = self.dirs.get(&done.dir).map(|each| each.lane(done.dir));
+        if now != Some(done.lane) {
+            self.drop_idle_lanes();
+        }
         Ok(())
     }
 
@@ -340,26 +362,20 @@ impl Control {
         let Some(watched) = self.dirs.get_mut(&dir) else {
             return Ok(());
         };
-        let Outcome::Looked {
-            look,
-            reading,
-            uuid,
-            read_only,
-        } = outcome
-        else {
+        let Outcome::Looked(found) = outcome else {
             return Ok(());
         };
         watched.look = None;
-        if uuid.is_some() {
-            watched.uuid = uuid;
-        }
+        watched.uuid = found.uuid.or(watched.uuid.take());
+        watched.errors_watched = found.errors_watched.unwrap_or(watched.errors_watched);
         let table = watched.mount.as_ref().is_some_and(|mount| mount.read_only);
-        let news = read_only && !watched.read_only && !table;
-        watched.read_only = read_only;
+        let news = found.read_only && !watched.read_only && !table;
+        watched.read_only = found.read_only;
         self.say(&Answer::Looked {
             dir: dir.0,
-            look: look.into(),
-            reading,
+            look: found.look.into(),
+            reading: found.reading,
+            errors_watched: found.errors_watched,
         })?;
         if news {
             self.signal(dir, "statvfs says that the file system is read-only")?;
@@ -373,7 +389,6 @@ impl Control {
     fn mounts_changed(&mut self) -> io::Result<()> {
         let ids: Vec<DirId> = self.dirs.keys().copied().collect();
         for dir in ids {
-            let known = self.dirs.get(&dir).is_some_and(|each| each.mount.is_some());
             self.report_mount(dir)?;
             let Some(watched) = self.dirs.get(&dir) else {
                 continue;
@@ -381,13 +396,20 @@ impl Control {
             if let Some(look) = watched.look
                 && let (LaneKey::FileSystem(_), now) = (look.lane, watched.lane(dir))
                 && look.lane != now
-                && known
             {
                 self.hand_out(dir, look.kind, look.expected)?;
             }
         }
         self.drop_idle_lanes();
         Ok(())
+    }
+
+    /// The kernel does not say here which file system it was.
+    fn file_system_error(&mut self) -> io::Result<()> {
+        let dirs = self.dirs.iter().filter(|(_, each)| each.errors_watched);
+        let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
+        let what = "the kernel reports an error of a watched file system";
+        dirs.into_iter().try_for_each(|dir| self.signal(dir, what))
     }
 
     /// Says what the mount table has for a directory, if that is news; a change is a reason for
@@ -400,22 +422,13 @@ impl Control {
         let Some(entry) = table.covering(path) else {
             return Ok(());
         };
-        let mount = Mount {
-            id: entry.id,
-            device: entry.device,
-            root: entry.root.clone(),
-            point: entry.point.clone(),
-            source: entry.source.clone(),
-            fs_type: entry.fs_type.clone(),
-            options: entry.options.clone(),
-            read_only: entry.read_only,
-            emergency: entry.emergency.clone(),
-            medium: self.tools.facts.medium(entry),
-        };
-        let before = watched.mount.replace(mount.clone());
-        if before.as_ref() == Some(&mount) {
+        // Asked before the facts about the device are, which cost more: other mounts than ours
+        // may come and go all the time.
+        if watched.mount.as_ref().is_some_and(|mount| entry.is(mount)) {
             return Ok(());
         }
+        let mount = entry.to_mount(self.tools.facts.medium(entry));
+        let before = watched.mount.replace(mount.clone());
         self.say(&Answer::Mounted {
             dir: dir.0,
             mount: (&mount).into(),
@@ -459,7 +472,7 @@ impl Control {
                     dir: dir.0,
                     operation: wire::operation_code(running.operation),
                     age: *age,
-                    behind: (running.token != look.token).then_some(running.dir.0),
+                    behind: (running.dir != *dir).then_some(running.dir.0),
                 });
             }
         }
@@ -524,6 +537,7 @@ impl Watched {
             },
             uuid: self.uuid.clone(),
             source: mount.map(|mount| mount.source.clone()),
+            fs_type: mount.map(|mount| mount.fs_type.clone()),
         }
     }
 }

@@ -22,8 +22,9 @@ use crate::probe::wire::{Kind, Reading};
 
 use super::cookie;
 use super::device::Facts;
+use super::kernel::ErrorWatch;
 use super::lane::Slot;
-use super::place::{self, Place, errno_of, failure, found};
+use super::place::{self, Place, errno_of, failure};
 use super::probe_file::{Maker, ProbeFile};
 
 /// Bytes that a probe writes: two blocks of 4 KiB, so that a block at the wrong place is found too.
@@ -40,6 +41,7 @@ const MAX_COOKIE: u64 = 64 * 1024;
 pub(super) struct Tools {
     pub(super) facts: Facts,
     pub(super) maker: Maker,
+    pub(super) errors: Option<Arc<ErrorWatch>>,
     pub(super) boot_id: String,
 }
 
@@ -54,9 +56,11 @@ pub(super) struct Task {
     pub(super) await_cookie: bool,
     pub(super) guard: Guard,
     /// The UUID that an earlier look found, and where it found it.
-    pub(super) uuid: Option<Known>,
+    pub(super) uuid: Option<KnownUuid>,
     /// Source of the covering mount, which helps to find the UUID.
     pub(super) source: Option<String>,
+    /// Type of the file system by the mount table.
+    pub(super) fs_type: Option<String>,
 }
 
 /// What must hold before anything is written.
@@ -70,8 +74,12 @@ pub(super) struct Guard {
     pub(super) mount_missing: bool,
 }
 
-/// A UUID with the place for which it was found.
-pub(super) type Known = (Device, Option<u64>, Option<String>);
+/// A UUID, or that there is none, with the device and mount for which it was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownUuid {
+    place: (Device, Option<u64>),
+    uuid: Option<String>,
+}
 
 /// What a lane gives back.
 #[derive(Debug)]
@@ -80,51 +88,57 @@ pub(super) enum Outcome {
     /// The configured path leads here.
     Resolved(PathBuf),
     /// The look ended.
-    Looked {
-        look: Look,
-        reading: Option<Reading>,
-        uuid: Option<Known>,
-        /// `statvfs` has the read-only flag.
-        read_only: bool,
-    },
+    Looked(Found),
+}
+
+/// What a look found, beyond what [`Look`] has room for.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) look: Look,
+    /// How the probe file was read back.
+    pub(super) reading: Option<Reading>,
+    pub(super) uuid: Option<KnownUuid>,
+    /// Whether the kernel reports errors of the file system, if the look came that far.
+    pub(super) errors_watched: Option<bool>,
+    /// `statvfs` has the read-only flag.
+    pub(super) read_only: bool,
+}
+
+impl Found {
+    fn nothing() -> Found {
+        Found {
+            look: Look {
+                durations: Durations::new(),
+                space: None,
+                identity: None,
+                probed: false,
+                failure: None,
+            },
+            reading: None,
+            uuid: None,
+            errors_watched: None,
+            read_only: false,
+        }
+    }
 }
 
 /// A look that the prober itself could not make.
 pub(super) fn trouble(detail: &str, errno: Option<i32>) -> Outcome {
-    Outcome::Looked {
-        look: Look {
-            failure: Some(Failure {
-                errno,
-                ..found(Operation::Prober, Finding::ProberTrouble, detail.to_owned())
-            }),
-            ..nothing_yet()
-        },
-        reading: None,
-        uuid: None,
-        read_only: false,
-    }
-}
-
-fn nothing_yet() -> Look {
-    Look {
-        durations: Durations::new(),
-        space: None,
-        identity: None,
-        probed: false,
-        failure: None,
-    }
+    let mut found = Found::nothing();
+    found.look.failure = Some(Failure {
+        errno,
+        ..place::found(Operation::Prober, Finding::ProberTrouble, detail.to_owned())
+    });
+    Outcome::Looked(found)
 }
 
 /// Does what the task says.
-pub(super) fn run(task: &Task, slot: &Arc<Slot>, tools: &Tools) -> Outcome {
+pub(super) fn run(task: &Task, slot: &Slot, tools: &Tools) -> Outcome {
     let mut round = Round {
         task,
         slot,
         tools,
-        look: nothing_yet(),
-        reading: None,
-        uuid: None,
-        read_only: false,
+        found: Found::nothing(),
     };
     let ended = match &task.pinned {
         Some(canonical) => round.all(canonical),
@@ -133,13 +147,8 @@ pub(super) fn run(task: &Task, slot: &Arc<Slot>, tools: &Tools) -> Outcome {
             Err(failure) => Err(failure),
         },
     };
-    round.look.failure = ended.err();
-    Outcome::Looked {
-        look: round.look,
-        reading: round.reading,
-        uuid: round.uuid,
-        read_only: round.read_only,
-    }
+    round.found.look.failure = ended.err();
+    Outcome::Looked(round.found)
 }
 
 /// A look in the making.
@@ -147,10 +156,7 @@ struct Round<'a> {
     task: &'a Task,
     slot: &'a Slot,
     tools: &'a Tools,
-    look: Look,
-    reading: Option<Reading>,
-    uuid: Option<Known>,
-    read_only: bool,
+    found: Found,
 }
 
 impl Round<'_> {
@@ -164,7 +170,7 @@ impl Round<'_> {
         let result = act();
         let took = self.slot.end();
         if result.is_ok() {
-            self.look.durations.insert(operation, took);
+            self.found.look.durations.insert(operation, took);
         }
         result
     }
@@ -182,10 +188,10 @@ impl Round<'_> {
         let stat = self.step(Operation::Statvfs, || {
             fstatvfs(&place).map_err(|errno| place.failure(Operation::Statvfs, errno, canonical))
         })?;
-        self.look.space = Some(space(&stat));
-        self.read_only = stat.flags().contains(FsFlags::ST_RDONLY);
+        self.found.look.space = Some(space(&stat));
+        self.found.read_only = stat.flags().contains(FsFlags::ST_RDONLY);
         let uuid = self.uuid(&place, full);
-        self.look.identity = Some(Identity {
+        self.found.look.identity = Some(Identity {
             device: Some(place.device),
             mount_id: place.mount_id,
             fsid: stat.filesystem_id(),
@@ -199,36 +205,48 @@ impl Round<'_> {
         }
         let cookie = self.step(Operation::Cookie, || read_cookie(&place, canonical))?;
         let awaited = task.await_cookie && cookie == Cookie::Absent;
-        if let Some(identity) = &mut self.look.identity {
+        if let Some(identity) = &mut self.found.look.identity {
             identity.cookie = cookie;
         }
         if !task.guard.allows(&place) {
             return Ok(());
         }
+        self.watch_errors(&place);
         self.step(Operation::Clean, || {
             let cleaned = self.tools.maker.clean(place.as_fd());
             cleaned.map_err(|errno| place.failure(Operation::Clean, errno, canonical))
         })?;
         if task.kind == Kind::Probe && !awaited {
-            self.look.probed = true;
+            self.found.look.probed = true;
             self.probe(&place, canonical)?;
         }
         Ok(())
     }
 
+    fn watch_errors(&mut self, place: &Place) {
+        if let (Some(errors), Some(fs_type)) = (&self.tools.errors, &self.task.fs_type) {
+            self.slot.begin(Operation::Statvfs);
+            self.found.errors_watched = Some(errors.add(place, fs_type));
+            self.slot.end();
+        }
+    }
+
     /// The UUID is looked for anew in full looks and whenever the place is another one: the link
     /// may be made later than the mount.
     fn uuid(&mut self, place: &Place, full: bool) -> Option<String> {
-        let here = |known: &&Known| (known.0, known.1) == (place.device, place.mount_id);
-        let known = self.task.uuid.as_ref().filter(here);
+        let here = (place.device, place.mount_id);
+        let known = self.task.uuid.as_ref().filter(|known| known.place == here);
         let uuid = match known {
-            Some((_, _, uuid)) if !full => uuid.clone(),
+            Some(known) if !full => known.uuid.clone(),
             _ => {
                 let source = self.task.source.as_deref();
                 self.tools.facts.uuid(place.device, source)
             }
         };
-        self.uuid = Some((place.device, place.mount_id, uuid.clone()));
+        self.found.uuid = Some(KnownUuid {
+            place: here,
+            uuid: uuid.clone(),
+        });
         uuid
     }
 
@@ -244,6 +262,7 @@ impl Round<'_> {
             // Announced as well: on a disk that just failed it may take its time.
             self.slot.begin(Operation::Unlink);
             let _ = made.remove(place.as_fd());
+            drop(made);
             self.slot.end();
             return written;
         }
@@ -276,13 +295,17 @@ impl Round<'_> {
         let (count, reading) = self.step(Operation::Read, || {
             read_back(file, back).map_err(|error| fail(Operation::Read, error))
         })?;
-        self.reading = Some(reading);
+        self.found.reading = Some(reading);
         self.step(Operation::Compare, || {
             match difference(&written, &back[..count]) {
                 None => Ok(()),
                 Some(what) => {
                     let detail = format!("{}: {what}", path_text(&name));
-                    Err(found(Operation::Compare, Finding::WrongBytes, detail))
+                    Err(place::found(
+                        Operation::Compare,
+                        Finding::WrongBytes,
+                        detail,
+                    ))
                 }
             }
         })
@@ -304,17 +327,20 @@ impl Guard {
 }
 
 fn space(stat: &Statvfs) -> Space {
-    // Counted in fragments by POSIX; wide, because a large count times a large block overflows.
-    let bytes = |blocks: u64| {
-        let bytes = u128::from(blocks) * u128::from(stat.fragment_size());
-        u64::try_from(bytes).unwrap_or(u64::MAX)
-    };
+    // POSIX counts blocks in fragments.
+    let bytes = |blocks| bytes(blocks, stat.fragment_size());
     Space {
         size: bytes(stat.blocks()),
         available: bytes(stat.blocks_available()),
         inodes: stat.files(),
         inodes_free: stat.files_available(),
     }
+}
+
+/// Wide, because a large count times a large block overflows.
+fn bytes(blocks: u64, block: u64) -> u64 {
+    let bytes = u128::from(blocks) * u128::from(block);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// The cookie, as far as it can be read: one that cannot is a fact about the cookie, not a failure
@@ -388,4 +414,67 @@ fn difference(written: &[u8], back: &[u8]) -> Option<String> {
     let first = written.iter().zip(back).position(wrong)?;
     let count = written.iter().zip(back).filter(|pair| wrong(*pair)).count();
     Some(format!("{count} bytes differ, the first at {first}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_differ_are_counted_and_placed() {
+        assert_eq!(difference(b"abcd", b"abcd"), None);
+        let text = difference(b"abcd", b"aXcX");
+        assert_eq!(text.as_deref(), Some("2 bytes differ, the first at 1"));
+        let text = difference(b"abcd", b"ab");
+        assert_eq!(text.as_deref(), Some("2 bytes came back of 4"));
+    }
+
+    #[test]
+    fn absurd_sizes_do_not_overflow() {
+        assert_eq!(bytes(3, 4096), 12288);
+        assert_eq!(bytes(u64::MAX, 4096), u64::MAX);
+    }
+
+    /// Nothing is written unless the agent, the mount table and the open directory agree.
+    #[test]
+    fn the_guard_wants_the_expected_place() {
+        let place = place::open(Path::new("/proc")).unwrap();
+        let here = (place.device, place.mount_id);
+        let other = Device {
+            major: 8,
+            minor: 99,
+        };
+        let guard = Guard {
+            expected: Some(here),
+            mount_id: place.mount_id,
+            mount_missing: false,
+        };
+        assert!(guard.allows(&place));
+        let first = Guard {
+            expected: None,
+            mount_id: None,
+            ..guard
+        };
+        assert!(first.allows(&place));
+        for refused in [
+            Guard {
+                expected: Some((other, place.mount_id)),
+                ..guard
+            },
+            Guard {
+                expected: Some((place.device, Some(u64::MAX))),
+                ..guard
+            },
+            Guard {
+                mount_id: Some(u64::MAX),
+                ..guard
+            },
+            Guard {
+                mount_missing: true,
+                ..guard
+            },
+        ] {
+            assert!(!refused.allows(&place), "{refused:?}");
+        }
+    }
 }

@@ -4,11 +4,12 @@
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
 //! round of operations on one directory: `place` opens it, `cookie` understands the bookie's file,
-//! `probe_file` is what is written. `kernel` watches the mount table, `mount` understands it,
-//! `device` knows what is below.
+//! `probe_file` is what is written. `kernel` hears what the kernel tells, `mount` understands
+//! the mount table, `device` knows what is below.
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use crate::child::Pipes;
 
@@ -44,6 +45,7 @@ fn serve() -> io::Result<()> {
     let tools = look::Tools {
         facts: device::Facts::of_the_machine(),
         maker: probe_file::Maker::new(&boot_id, std::process::id()),
+        errors: kernel::ErrorWatch::new().map(Arc::new),
         boot_id,
     };
     control::Control::start(pipes, tools)?.run()

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use crate::health::observation::Device;
+use crate::health::observation::{Device, Medium, Mount};
 
 /// Super-block options by which the kernel says that it gave a file system up.
 const EMERGENCY_OPTIONS: [&str; 2] = ["emergency_ro", "shutdown"];
@@ -68,6 +68,27 @@ impl Table {
 }
 
 impl Entry {
+    /// The same with what is known about the medium.
+    pub(super) fn to_mount(&self, medium: Medium) -> Mount {
+        Mount {
+            id: self.id,
+            device: self.device,
+            root: self.root.clone(),
+            point: self.point.clone(),
+            source: self.source.clone(),
+            fs_type: self.fs_type.clone(),
+            options: self.options.clone(),
+            read_only: self.read_only,
+            emergency: self.emergency.clone(),
+            medium,
+        }
+    }
+
+    /// Nothing has changed since that was made of an entry.
+    pub(super) fn is(&self, mount: &Mount) -> bool {
+        self.to_mount(mount.medium) == *mount
+    }
+
     fn parse(line: &[u8]) -> Option<Entry> {
         let mut fields = line.split(|byte| *byte == b' ');
         let id = number(fields.next()?)?;

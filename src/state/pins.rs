@@ -12,7 +12,7 @@ use crate::health::identity::Pin;
 use crate::health::observation::{Cookie, Device, Identity};
 
 /// Raised when the fields below change.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Record {
@@ -24,6 +24,7 @@ struct Record {
     canonical: Vec<u8>,
     boot_id: String,
     mount_point: Vec<u8>,
+    mount_root: Vec<u8>,
     mount_device: (u32, u32),
     fs_type: String,
 }
@@ -56,6 +57,7 @@ pub fn encode(pin: &Pin) -> Vec<u8> {
         canonical: bytes(&identity.canonical),
         boot_id: identity.boot_id.clone(),
         mount_point: bytes(&pin.mount_point),
+        mount_root: bytes(&pin.mount_root),
         mount_device: numbers(pin.mount_device),
         fs_type: pin.fs_type.clone(),
     };
@@ -90,6 +92,7 @@ pub fn decode(value: &[u8]) -> Option<Pin> {
             boot_id: record.boot_id,
         },
         mount_point: path(record.mount_point),
+        mount_root: path(record.mount_root),
         mount_device: device(record.mount_device),
         fs_type: record.fs_type,
     })
@@ -119,6 +122,7 @@ mod tests {
                 boot_id: "boot".to_owned(),
             },
             mount_point: "/mnt".into(),
+            mount_root: "/@l1".into(),
             mount_device: Device { major: 0, minor: 9 },
             fs_type: "btrfs".to_owned(),
         };

@@ -1,9 +1,10 @@
-//! Faults of the agent's own parts and surroundings: F23 to F27, F32, F35, and one state directory for
+//! Faults of the agent's own parts and surroundings: F23 to F27, F32, F34 to F36, and one state directory for
 //! two agents.
 
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +18,7 @@ use crate::harness::agent::{Agent, PATIENCE, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::{Disk, Filler};
 use crate::harness::memory_fs::{DyingDisk, Effect};
-use crate::harness::run::{pass, text, try_command, try_for, wait_for};
+use crate::harness::run::{pass, text, tool, try_command, try_for, wait_for};
 use crate::harness::sweep::MARK;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -140,6 +141,78 @@ pub(crate) fn prober_stopped(bench: &Bench) {
     assert!(
         failed.is_none(),
         "a stopped prober is no fault of a disk: {failed:?}"
+    );
+    agent.finish_after_events(bench);
+}
+
+/// F34: the disk with the agent's program and its hook hangs, and nothing of it is in memory but what
+/// the agent locked.
+pub(crate) fn own_disk_hangs(bench: &Bench) {
+    let own = DyingDisk::new(bench, "own", 256);
+    let filling = Disk::tmpfs(bench, "filling", "size=64m");
+    let hook = own.disk.path().join("hook");
+    fs::write(&hook, "#!/bin/sh\nexit 0\n").unwrap();
+    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let hook = format!(
+        "\n[[hook]]\nname = \"stuck\"\ncommand = [{:?}]\n",
+        text(&hook)
+    );
+    let agent = Plan::new(bench)
+        .copied_to(own.disk.path())
+        .top("lock_memory = true\n")
+        .toml(&hook)
+        .dir(filling.path())
+        .start();
+    own.hold();
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    let mut seq = 0;
+    for (usage, name) in [(0.92, "diskAlmostFull"), (0.97, "diskFull")] {
+        let filled = bench.now();
+        filling.set_usage(usage);
+        let event = agent.event_after(seq, name, filling.path());
+        bench.within(name, filled, event.time, SECOND);
+        let asked = bench.now();
+        assert!(
+            agent
+                .get("/metrics")
+                .is_some_and(|text| text.contains("dirkeeper_dir_status"))
+        );
+        bench.within("scrape", asked, bench.now(), SECOND / 2);
+        seq = event.seq;
+    }
+    let waiting = || {
+        let status = agent.status()?;
+        let listeners = status["listeners"].as_array()?;
+        let stuck = listeners
+            .iter()
+            .find(|listener| listener["name"] == "stuck")?;
+        (stuck["pending"].as_u64()? > 0 && stuck["delivered"] == 0).then_some(())
+    };
+    wait_for("the hook is shown as waiting", PATIENCE, waiting);
+    agent.finish(bench);
+}
+
+/// F36: the prober runs out of descriptors. Nothing is known then, and nothing has failed.
+pub(crate) fn prober_without_descriptors(bench: &Bench) {
+    let disk = Disk::block(bench, "watched", 64);
+    let mut agent = Plan::new(bench)
+        .set("interval", "2s")
+        .dir(disk.path())
+        .start();
+    let prober = agent.child("prober").unwrap().to_string();
+    tool("prlimit", ["--pid", &prober, "--nofile=3:4096"]);
+    let event = agent.event("diskUnknown", disk.path());
+    assert_eq!(event.cause(), "prober");
+    assert_eq!(agent.dir(disk.path())["status"], "unknown");
+    tool("prlimit", ["--pid", &prober, "--nofile=4096:4096"]);
+    agent.wait_status(disk.path(), "writable");
+    let events = agent.events();
+    let failed = events
+        .iter()
+        .find(|event| event.name == "diskFailed" || event.name == "diskHung");
+    assert!(
+        failed.is_none(),
+        "our own want is no fault of a disk: {failed:?}"
     );
     agent.finish_after_events(bench);
 }

@@ -1,4 +1,5 @@
-//! Devices and daemons that answer wrongly, slowly or not at all: F09 to F11, F14 to F16, F21, F22, F37.
+//! Devices and daemons that answer wrongly, slowly or not at all: F09 to F11, F14 to F16, F21, F22, F33,
+//! F37.
 
 use std::time::Duration;
 
@@ -10,13 +11,17 @@ use crate::harness::memory_fs::{DyingDisk, Effect, MemoryFs, Numbers, Operation}
 use crate::harness::run::pass;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// As all tests configure it.
+/// As all tests configure them.
+const DWELL: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(10);
+/// The next probe, and more of them until the dwell time is over.
+const RECOVERED: Duration = Duration::from_secs(10 + 2 + 1);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Statvfs of a network file system, FUSE among them, is asked so often.
 const NETWORK_SPACE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A device does this from now on, and its directory is failed with this cause.
+/// A device does this from now on, and its directory is failed with this cause; then it works again
+/// (F33), and so does the directory, without a restart.
 fn fails(bench: &Bench, effects: &[(Operation, Effect)], cause: &str) {
     // Without a journal, whose abort is another fault (F08) and may come first.
     let dying = DyingDisk::without_journal(bench, "failing", 64);
@@ -29,7 +34,11 @@ fn fails(bench: &Bench, effects: &[(Operation, Effect)], cause: &str) {
     let event = agent.event("diskFailed", dir);
     bench.within("diskFailed", from, event.time, INTERVAL + SECOND * 3);
     assert_eq!(event.cause(), cause);
-    assert_eq!(agent.names(dir), ["diskFailed"]);
+    let repaired = bench.now();
+    dying.device.release();
+    let event = agent.event("diskRecovered", dir);
+    bench.between("diskRecovered", repaired, event.time, DWELL, RECOVERED);
+    assert_eq!(agent.names(dir), ["diskFailed", "diskRecovered"]);
     agent.finish(bench);
 }
 

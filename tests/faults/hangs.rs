@@ -24,6 +24,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// As all tests configure them.
 const DWELL: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(10);
+/// The next probe, and more of them until the dwell time is over.
+const RECOVERED: Duration = Duration::from_secs(10 + 2 + 1);
 const DEADLINE: Duration = Duration::from_secs(5);
 /// From SIGTERM to the end, whatever hangs.
 const STOP_LIMIT: Duration = Duration::from_secs(2);
@@ -47,13 +49,7 @@ pub(crate) fn device_holds_requests(bench: &Bench) {
     let released = bench.now();
     dying.device.release();
     let event = agent.event("diskRecovered", dir);
-    bench.between(
-        "diskRecovered",
-        released,
-        event.time,
-        DWELL,
-        DWELL + INTERVAL,
-    );
+    bench.between("diskRecovered", released, event.time, DWELL, RECOVERED);
     assert_eq!(agent.names(dir), ["diskHung", "diskRecovered"]);
     agent.finish(bench);
 }
@@ -103,7 +99,7 @@ pub(crate) fn frozen_and_thawed(bench: &Bench) {
     let thawed = bench.now();
     drop(frozen);
     let event = agent.event("diskRecovered", disk.path());
-    bench.between("diskRecovered", thawed, event.time, DWELL, DWELL + INTERVAL);
+    bench.between("diskRecovered", thawed, event.time, DWELL, RECOVERED);
     assert_eq!(agent.names(disk.path()), ["diskHung", "diskRecovered"]);
     agent.finish(bench);
 }

@@ -38,9 +38,9 @@ const fn alone(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
 /// Long ones first, so that none is left running alone at the end.
 const FAULTS: &[Fault] = &[
     alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast),
+    alone("crashes_lose_no_event", crashes::no_event_is_lost),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
-    fault("crashes_lose_no_event", crashes::no_event_is_lost),
     fault("F31_500_directories", hangs::many_directories),
     fault("F37_axes_are_independent", devices::axes_are_independent),
     fault("F13_frozen_and_thawed", hangs::frozen_and_thawed),
@@ -77,6 +77,12 @@ const FAULTS: &[Fault] = &[
     fault("F17_unmounted_outside", mounts::unmounted_outside),
     fault("F18_mounted_over", mounts::mounted_over),
     fault("F19_directory_gone_or_another", mounts::directory_gone),
+    fault("F34_own_disk_hangs", agents::own_disk_hangs),
+    fault("F20_not_permitted", mounts::not_permitted),
+    fault(
+        "F36_prober_without_descriptors",
+        agents::prober_without_descriptors,
+    ),
     fault("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk),
     fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds),
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left),

@@ -1,8 +1,8 @@
-//! Faults of mounts and of the directories themselves: F07, F08, F17 to F19.
+//! Faults of mounts and of the directories themselves: F07, F08, F17 to F20.
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::time::Duration;
 
@@ -17,8 +17,9 @@ use crate::harness::sweep::mounts_below;
 /// Mount changes are announced by the kernel.
 const AT_ONCE: Duration = Duration::from_millis(100);
 const SECOND: Duration = Duration::from_secs(1);
-/// As all tests configure it.
+/// As all tests configure them.
 const DWELL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Nothing was written into a folder, also after further rounds of probes.
 fn assert_stays_empty(folder: &Path, rounds: Duration) {
@@ -164,6 +165,44 @@ pub(crate) fn directory_gone(bench: &Bench) {
         assert_eq!(event.cause(), cause);
         assert_eq!(agent.names(dir), [name]);
     }
+    agent.finish(bench);
+}
+
+/// F20: the directory may not be written by the user as whom agent and bookie run.
+pub(crate) fn not_permitted(bench: &Bench) {
+    const NOBODY: u32 = 65534;
+    let disk = Disk::block(bench, "refused", 64);
+    let state = bench.dir("state-of-nobody");
+    let [(journal, _), (index, _)] = bench.healthy();
+    for path in [disk.path(), &state, &journal, &index] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let agent = Plan::new(bench)
+        .copied_to(bench.folder())
+        .wrapper(&[
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            "--",
+        ])
+        .state_dir(&state)
+        .dir(disk.path())
+        .start();
+    let changed = bench.now();
+    chown(disk.path(), Some(0), Some(0)).unwrap();
+    fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o555)).unwrap();
+    let event = agent.event("diskFailed", disk.path());
+    bench.within("diskFailed", changed, event.time, INTERVAL + SECOND * 3);
+    assert_eq!(event.cause(), "permission");
+    let message = event.json["cause"]["message"].as_str().unwrap();
+    for what in ["555", "65534"] {
+        assert!(
+            message.contains(what),
+            "owner, mode and uid are to be named: {message}"
+        );
+    }
+    assert_eq!(agent.names(disk.path()), ["diskFailed"]);
     agent.finish(bench);
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn sweeps_what_is_left(bench: &Bench) {
     std::mem::forget(dying);
     std::mem::forget(disk);
     let left = sweep(bench.folder()).join("\n");
-    for what in ["frozen (ext", "held (ext", "held-device (fuse"] {
+    for what in ["frozen (", "held (ext", "held-device (fuse"] {
         assert!(left.contains(what), "{what} is not in:\n{left}");
     }
     let again = sweep(bench.folder());

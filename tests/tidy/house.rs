@@ -94,7 +94,7 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
         "src/state/writer",
         "the writer child writes all that is ours and can be left behind",
     ),
-    ("src/child.rs", "/dev/null and its own /proc/self/fd only"),
+    ("src/child.rs", "/dev/null and its own /proc/self only"),
     ("src/probe/children.rs", "/proc of its own children only"),
     ("src/metrics/process.rs", "/proc of the agent itself only"),
     ("src/state/place.rs", "the writer, or a command that reads"),

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::json;
 
 /// In CI the machine is not idle: limits are allowed three-fold there.
@@ -85,6 +86,35 @@ impl Bench {
             settings: settings.clone(),
             clock: Clock::start(),
             measured: Mutex::default(),
+        }
+    }
+
+    /// Two healthy directories, of the roles that no fault has, on file systems of their own: what
+    /// other tests do to the shared one is not seen in them.
+    pub(crate) fn healthy(&self) -> [(PathBuf, &'static str); 2] {
+        ["journal", "index"].map(|role| {
+            let path = self.folder.join(format!("healthy-{role}"));
+            if !path.exists() {
+                fs::create_dir(&path).expect("the folder is ours");
+                let options = Some("size=16m");
+                mount(
+                    Some("healthy"),
+                    &path,
+                    Some("tmpfs"),
+                    MsFlags::empty(),
+                    options,
+                )
+                .expect("tmpfs is there");
+            }
+            (path, role)
+        })
+    }
+
+    /// Takes the healthy directories away, if there are any.
+    pub(crate) fn end(&self) {
+        for role in ["journal", "index"] {
+            let path = self.folder.join(format!("healthy-{role}"));
+            let _ = umount2(&path, MntFlags::MNT_DETACH);
         }
     }
 

@@ -223,7 +223,11 @@ impl Filler {
             }
             let bytes = missing as i64 * now.fragment_size() as i64;
             if bytes > 0 {
-                self.grow(bytes).expect("so much is free");
+                // btrfs refuses its last chunk in one piece.
+                let mut piece = bytes;
+                while self.grow(piece).is_err() && piece > 4096 {
+                    piece /= 2;
+                }
             } else {
                 self.length = (self.length + bytes).max(0);
                 nix::unistd::ftruncate(&self.file, self.length).expect("a file can be cut");

@@ -163,6 +163,7 @@ fn run_one(fault: &Fault, run: usize, root: &Path, settings: &Settings) -> Resul
     let clock = Clock::start();
     let bench = Bench::new(root, fault.name, run, settings);
     let result = catch_unwind(AssertUnwindSafe(|| (fault.run)(&bench)));
+    bench.end();
     let mut problems = bench.over_limit();
     if let Err(panic) = result {
         let text = panic.downcast_ref::<String>().cloned();
