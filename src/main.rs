@@ -20,7 +20,7 @@ fn main() -> ExitCode {
 fn become_child(arguments: &[OsString]) -> ExitCode {
     match arguments.split_first() {
         Some((kind, _)) if kind == prober::KIND => prober::main(),
-        Some((kind, _)) if kind == "writer" => state::writer::main(),
+        Some((kind, _)) if kind == state::KIND => state::writer::main(),
         _ => ExitCode::FAILURE,
     }
 }

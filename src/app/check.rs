@@ -45,11 +45,13 @@ pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), a
         pins: Box::new(|_| None),
         keep_pin: Box::new(|_, _| {}),
         publish: Box::new(|_| {}),
-        last_seq: 0,
+        last_seq: Some(0),
     };
     let (monitor, mut snapshots) = Monitor::new(monitor_options, prober, clock);
     let monitor = tokio::spawn(monitor.run(action_queue, report_queue));
-    super::wait_for(&mut snapshots, options.timeout, |snapshot| snapshot.ready).await;
+    let judged = snapshots.wait_for(|snapshot| snapshot.ready);
+    // Over, or the loop ended: the last picture counts.
+    drop(tokio::time::timeout(options.timeout, judged).await);
     let _ = actions.send(Action::Stop).await;
     // The loop's last act is a snapshot with everything that it has seen.
     let _ = monitor.await;

@@ -35,7 +35,8 @@ pub(super) fn start(level: LogLevel) -> Log {
         .thread_name("log")
         .finish(std::io::stderr());
     let counter = writer.error_counter();
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colours = std::io::stderr().is_terminal()
+        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,

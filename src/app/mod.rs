@@ -10,7 +10,6 @@ mod pins;
 mod reload;
 mod token;
 
-use std::future::Future;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,17 +17,16 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 
 pub use check::{CheckOptions, check};
 pub use reload::Problem;
 
 use crate::child;
 use crate::clock::Clock;
-use crate::config::{self, Config, Semantics, Sources};
+use crate::config::{self, Config, Sources};
 use crate::document::{About, Host};
 use crate::health::dir::Role;
-use crate::health::snapshot::Snapshot;
 use crate::http;
 use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
@@ -70,9 +68,6 @@ pub enum StartError {
         /// Why not.
         source: StoreError,
     },
-    /// A setting that this version does not act on.
-    #[error("{0}")]
-    Unsupported(&'static str),
     /// The token file cannot be used.
     #[error("cannot use the control_token_file {}: {why}", .file.display())]
     Token {
@@ -96,7 +91,6 @@ impl StartError {
                     "stop the other agent, or name another directory with --state-dir or state_dir"
                 }
             },
-            StartError::Unsupported(_) => "leave the key out",
             StartError::Token { .. } => {
                 "write one word of visible ASCII into it and chmod 0640 it, or leave control_token_file out"
             }
@@ -114,10 +108,6 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
     let log = logging::start(config.log_level);
     for warning in &config.warnings {
         tracing::warn!("{warning}");
-    }
-    if config.semantics == Semantics::Bookkeeper {
-        let text = "semantics = \"bookkeeper\" is for `dirkeeper simulate` in this version";
-        return Err(StartError::Unsupported(text).into());
     }
     if config.lock_memory {
         lock_memory();
@@ -217,8 +207,9 @@ impl Agent {
             host.clone(),
             clock.clone(),
         );
+        let last_seq = last_seq(&opened);
         let pins = Pins::new(store.clone(), opened.pins, opened.complete);
-        let options = monitor_options(&config, &pins, opened.last_seq, &dispatcher);
+        let options = monitor_options(&config, &pins, last_seq, &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
@@ -348,10 +339,19 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
     }
 }
 
+/// The newest number of earlier runs; none when the store may say it soon.
+fn last_seq(opened: &Opened) -> Option<u64> {
+    let slow = matches!(
+        opened.failure,
+        Some(StoreError::NoAnswer | StoreError::Busy)
+    );
+    (!slow || 0 < opened.last_seq).then_some(opened.last_seq)
+}
+
 fn monitor_options(
     config: &Config,
     pins: &Pins,
-    last_seq: u64,
+    last_seq: Option<u64>,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {
     let (known, keep, dispatcher) = (pins.clone(), pins.clone(), dispatcher.clone());
@@ -375,11 +375,12 @@ async fn follow_store(
 ) {
     if !complete {
         let opened = store.opened().await;
-        // An error means that the loop has ended, and nothing is left to tell.
-        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
-        pins.complete(opened.pins);
-        let _ = actions.send(Action::Recall).await;
+        // First what is older than anything that gets a number from now on.
         dispatcher.resume(opened.pending);
+        pins.complete(opened.pins);
+        // An error means that the loop has ended, and nothing is left to tell.
+        let _ = actions.send(Action::Recall).await;
+        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
     }
     let mut tick = tokio::time::interval(STORE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -407,25 +408,4 @@ fn lock_memory() {
     if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
         tracing::warn!("lock_memory is set, but the pages cannot be locked: {error}");
     }
-}
-
-/// Waits until a snapshot is as wanted, or the time is over.
-async fn wait_for(
-    snapshots: &mut watch::Receiver<Arc<Snapshot>>,
-    limit: Duration,
-    wanted: impl Fn(&Snapshot) -> bool,
-) -> Arc<Snapshot> {
-    let wait = async {
-        while !wanted(&snapshots.borrow_and_update()) {
-            if snapshots.changed().await.is_err() {
-                break;
-            }
-        }
-    };
-    within(limit, wait).await;
-    Arc::clone(&snapshots.borrow())
-}
-
-async fn within(limit: Duration, future: impl Future<Output = ()>) {
-    let _ = tokio::time::timeout(limit, future).await;
 }

@@ -108,7 +108,8 @@ impl Task {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        self.dispatcher.replace(super::listeners(&config));
+        // What it has to end, it says itself.
+        let _ended = self.dispatcher.replace(super::listeners(&config));
         let watched = config.dirs.iter().map(|dir| dir.path.clone()).collect();
         let ended = self.dispatcher.keep_dirs(&watched);
         if ended > 0 {

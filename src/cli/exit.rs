@@ -90,7 +90,8 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Exit {
         for layer in error.chain() {
-            if layer.is::<config::Problems>() {
+            let token = layer.downcast_ref::<StartError>();
+            if layer.is::<config::Problems>() || matches!(token, Some(StartError::Token { .. })) {
                 return Exit::Config;
             }
             if let Some(error) = layer.downcast_ref() {
@@ -105,7 +106,7 @@ impl Exit {
 
     fn of_start(error: &StartError) -> Exit {
         match error {
-            StartError::Unsupported(_) | StartError::Token { .. } => Exit::Config,
+            StartError::Token { .. } => Exit::Config,
             StartError::State {
                 source: StoreError::NewerVersion { .. },
                 ..

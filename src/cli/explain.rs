@@ -65,6 +65,10 @@ fn steps(dir: &DirView) -> Vec<String> {
             (Some(duration), _) => format!("ok, {}", short(*duration)),
             (None, Some(reason)) if reason.operation == operation => failed(reason, dir.in_flight),
             (None, Some(reason)) if reason.operation < operation => "not reached".to_owned(),
+            // Read when it changes, not at each look, so it has no duration.
+            (None, _) if operation == Operation::Mountinfo && dir.mount.is_some() => {
+                "ok".to_owned()
+            }
             (None, _) => "not done".to_owned(),
         };
         steps.push(format!("{:<10} {gave}", operation.name()));

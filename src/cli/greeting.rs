@@ -1,50 +1,49 @@
 //! What `run` says on a terminal when it has started: what it watches, by which means, where to look.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 
 use super::terminal::printable;
+use crate::app::Started;
 use crate::document::path_text;
-use crate::health::dir::Role;
 
-/// What there is to say.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GreetingFacts {
-    /// What is watched, in configured order.
-    pub dirs: Vec<(Role, PathBuf)>,
-    /// Sources of observation that are active.
-    pub sources: Vec<String>,
-    /// Sources that are not, each with what it would take.
-    pub inactive: Vec<String>,
-    /// Where page, API and metrics are served.
-    pub address: SocketAddr,
-    /// Where events and pins are kept.
-    pub state_dir: PathBuf,
-    /// Names of the hooks.
-    pub hooks: Vec<String>,
-}
+/// Sources of observation that need no privilege. Which of them work for a directory is in the
+/// snapshot.
+const SOURCES: &str = "statvfs, probe, mountinfo";
 
 /// The greeting, for standard error. It says what is so, and nothing about how the disks are: that
 /// is not known yet.
 #[must_use]
-pub fn greeting(facts: &GreetingFacts) -> String {
+pub fn greeting(started: &Started) -> String {
     let mut text = format!("dirkeeper {} watches\n", crate::VERSION);
-    for (role, path) in &facts.dirs {
+    for (role, path) in &started.dirs {
         let path = printable(&path_text(path));
         text.push_str(&format!("  {:<8}{path}\n", role.name()));
     }
     let mut say = |what: &str, value: &str| text.push_str(&format!("{what:<10}{value}\n"));
-    say("by", &facts.sources.join(", "));
-    for inactive in &facts.inactive {
-        say("without", inactive);
+    say("by", SOURCES);
+    if !started.hooks.is_empty() {
+        say("hooks", &printable(&started.hooks.join(", ")));
     }
-    if !facts.hooks.is_empty() {
-        say("hooks", &printable(&facts.hooks.join(", ")));
-    }
-    say("page", &page(facts.address));
-    say("metrics", &(url(facts.address) + "metrics"));
-    say("state", &printable(&path_text(&facts.state_dir)));
+    say("page", &page(started.address));
+    say("metrics", &(url(started.address) + "metrics"));
+    say("state", &printable(&path_text(&started.state_dir)));
     text
+}
+
+/// The same in one line, for a log: what runs without a terminal says that it runs as well.
+#[must_use]
+pub fn line(started: &Started) -> String {
+    let dirs = started.dirs.iter().map(|(role, path)| {
+        let path = printable(&path_text(path));
+        format!("{} {path}", role.name())
+    });
+    format!(
+        "dirkeeper {} watches {}; page {}, state {}",
+        crate::VERSION,
+        dirs.collect::<Vec<_>>().join(", "),
+        page(started.address),
+        printable(&path_text(&started.state_dir)),
+    )
 }
 
 fn page(address: SocketAddr) -> String {
@@ -68,24 +67,22 @@ fn url(mut address: SocketAddr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::dir::Role;
 
     #[test]
     fn the_greeting_says_what_is_watched_and_where_to_look() {
-        let mut facts = GreetingFacts {
+        let mut started = Started {
             dirs: vec![
                 (Role::Ledger, "/mnt/l1".into()),
                 (Role::Journal, "/mnt/with\nline feed".into()),
             ],
-            sources: vec!["statvfs".into(), "probe".into(), "mountinfo".into()],
-            inactive: vec!["fanotify: it needs CAP_SYS_ADMIN".into()],
             address: "127.0.0.1:9475".parse().unwrap(),
             state_dir: "/var/lib/dirkeeper".into(),
             hooks: vec!["page".into(), "ticket".into()],
         };
-        let first = greeting(&facts);
-        facts.address = "[::]:80".parse().unwrap();
-        facts.inactive.clear();
-        facts.hooks.clear();
-        insta::assert_snapshot!(first + "\n" + &greeting(&facts));
+        let first = greeting(&started);
+        started.address = "[::]:80".parse().unwrap();
+        started.hooks.clear();
+        insta::assert_snapshot!(first + "\n" + &greeting(&started) + "\n" + &line(&started));
     }
 }

@@ -7,8 +7,8 @@ use super::exit::{Exit, Failure};
 use super::here;
 use super::settings::load;
 use super::terminal::{print, printable};
+use crate::app;
 use crate::clock::Clock;
-use crate::config::Config;
 use crate::health::dir::Role;
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::moment::Timestamp;
@@ -26,7 +26,7 @@ pub fn run(command: HookCommand) -> Result<Exit, Failure> {
     match command {
         HookCommand::List(arguments) => {
             let config = load(arguments.sources.into())?;
-            print(&list(&options(&config)))?;
+            print(&list(&app::hooks(&config)))?;
             Ok(Exit::Ok)
         }
         HookCommand::Test(arguments) => test(arguments),
@@ -35,7 +35,7 @@ pub fn run(command: HookCommand) -> Result<Exit, Failure> {
 
 fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
     let config = load(arguments.sources.into())?;
-    let hooks = options(&config);
+    let hooks = app::hooks(&config);
     let Some(hook) = hooks.iter().find(|hook| hook.name == arguments.name) else {
         return Err(no_such_hook(&arguments.name, &hooks));
     };
@@ -55,16 +55,6 @@ fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
         Verdict::Delivered => Exit::Ok,
         Verdict::Again | Verdict::Failed => Exit::FAILED,
     })
-}
-
-fn options(config: &Config) -> Vec<HookOptions> {
-    let options = config.hooks.iter().map(|hook| HookOptions {
-        name: hook.name.clone(),
-        events: hook.events.clone(),
-        command: hook.command.clone(),
-        timeout: hook.timeout,
-    });
-    options.collect()
 }
 
 fn no_such_hook(name: &str, hooks: &[HookOptions]) -> Failure {
@@ -150,12 +140,30 @@ fn made_up(kind: EventKind, (path, role): (PathBuf, Role), time: Timestamp) -> E
             inodes: 1 << 26,
             inodes_free: 1 << 25,
         }),
-        node: NodeSummary {
-            full: vec![path],
-            wanted_mode: Some(Mode::ReadOnly),
-            ..NodeSummary::default()
-        },
+        node: node(kind, path, axis, to),
     }
+}
+
+/// How the directories would stand, the first one being the only one.
+fn node(kind: EventKind, path: PathBuf, axis: Option<Axis>, to: Option<&str>) -> NodeSummary {
+    let mut node = NodeSummary {
+        wanted_mode: Some(Mode::ReadOnly),
+        ..NodeSummary::default()
+    };
+    let list = match (axis, to) {
+        (_, Some("ok" | "slow")) => &mut node.writable,
+        _ if kind == EventKind::AllDisksWritable => &mut node.writable,
+        (_, Some("almostFull")) => &mut node.almost_full,
+        (Some(Axis::Access), Some("unknown")) => return NodeSummary::default(),
+        (Some(Axis::Access), _) => &mut node.unusable,
+        _ => &mut node.full,
+    };
+    list.push(path);
+    if node.full.is_empty() && node.unusable.is_empty() {
+        node.wanted_mode = Some(Mode::Writable);
+        node.high_priority_writes = true;
+    }
+    node
 }
 
 type Story = (

@@ -32,7 +32,6 @@ use crate::document::Host;
 
 pub use args::{Arguments, Command};
 pub use exit::{Exit, Failure};
-pub use greeting::{GreetingFacts, greeting};
 
 /// Runs the command that `arguments` name, the program's own name first, and says how it ended.
 /// What went wrong was already printed.
@@ -98,9 +97,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
 
 /// Where this command runs; no bookie is asked.
 fn here() -> Host {
-    let name = nix::unistd::gethostname().unwrap_or_default();
     Host {
-        host: name.to_string_lossy().into_owned(),
+        host: crate::app::host_name(),
         bookie_id: None,
     }
 }

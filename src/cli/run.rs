@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use super::args::RunArguments;
 use super::block_on;
 use super::exit::{Exit, Failure};
-use super::greeting::{GreetingFacts, greeting};
+use super::greeting::{greeting, line};
 use crate::app::{self, Started};
 use crate::child;
 
@@ -19,20 +19,11 @@ pub fn run(arguments: RunArguments) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// On a terminal, says what was started.
+/// Says what was started: on a terminal in some lines, in a log in one.
 fn greet(started: &Started) {
-    if !std::io::stderr().is_terminal() {
-        return;
+    if std::io::stderr().is_terminal() {
+        eprintln!("{}", greeting(started));
+    } else {
+        tracing::info!("{}", line(started));
     }
-    let facts = GreetingFacts {
-        dirs: started.dirs.clone(),
-        sources: ["statvfs", "probe", "mountinfo"]
-            .map(str::to_owned)
-            .to_vec(),
-        inactive: Vec::new(),
-        address: started.address,
-        state_dir: started.state_dir.clone(),
-        hooks: started.hooks.clone(),
-    };
-    eprintln!("{}", greeting(&facts));
 }

@@ -36,7 +36,6 @@ pub(super) struct Named {
 pub(super) struct Dirs {
     pub(super) dirs: Vec<Dir>,
     pub(super) slots: Vec<Layer>,
-    pub(super) places: Vec<Place>,
 }
 
 /// Joins the sources: a `[[dir]]` overrides what the bookie's file or a flag names.
@@ -240,7 +239,6 @@ pub(super) fn settle(
             role: dir.role,
         });
         dirs.slots.push(slots);
-        dirs.places.push(place);
     }
     dirs
 }

@@ -190,8 +190,9 @@ impl Reader<'_> {
         let value = match key.row().kind.parse(raw.get_ref()) {
             Ok(value) => Some(value),
             Err(wrong) => {
-                let wrong = match raw.get_ref().as_str() {
-                    Some("enforce") if key == Key::Control => not_yet(),
+                let wrong = match (key, raw.get_ref().as_str()) {
+                    (Key::Control, Some("enforce")) => not_yet(),
+                    (Key::Semantics, Some("bookkeeper")) => not_yet(),
                     _ => wrong,
                 };
                 self.error(raw, &path, wrong);

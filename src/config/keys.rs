@@ -223,13 +223,13 @@ keys! {
             "Address of the HTTP server: metrics, API, status page.";
         StateDir "state_dir", Kind::Path, Is("\"/var/lib/dirkeeper\""), Restart,
             "Where events and the identities of disks are kept. Should not be on a watched disk. Without a configuration file it is $XDG_STATE_HOME/dirkeeper.";
-        Semantics "semantics", Kind::Choice(&["dirkeeper", "bookkeeper"]), Is("\"dirkeeper\""), Restart,
-            "Whether to decide as it should be, or event for event as BookKeeper's own monitor does.";
+        Semantics "semantics", Kind::Choice(&["dirkeeper"]), Is("\"dirkeeper\""), Restart,
+            "By whose rules directories are judged. BookKeeper's own are known to `dirkeeper simulate` only.";
         LockMemory "lock_memory", Kind::Bool, Is("false"), Restart,
             "Lock the agent's pages in memory, so that it goes on when the disk under its own binary hangs. Costs memory.";
         LogLevel "log_level", Kind::Choice(&["error", "warn", "info", "debug", "trace"]), Is("\"info\""), Restart,
             "How much is logged to standard error.";
-        ControlTokenFile "control_token_file", Kind::Path, Eg("\"/etc/dirkeeper/token\""), Reload,
+        ControlTokenFile "control_token_file", Kind::Path, Eg("\"/etc/dirkeeper/token\""), Restart,
             "File with the token that requests need to change something. Without it none can.";
     }
     Thresholds {
@@ -263,9 +263,9 @@ keys! {
             "A sync that takes longer is slow, on a rotating disk; a third of it on solid state.";
     }
     Events {
-        RetentionBytes "retention_bytes", RETENTION, Is("\"64MiB\""), Reload,
+        RetentionBytes "retention_bytes", RETENTION, Is("\"64MiB\""), Restart,
             "How much of the event log is kept.";
-        RetentionAge "retention_age", AGE, Is("\"30d\""), Reload,
+        RetentionAge "retention_age", AGE, Is("\"30d\""), Restart,
             "How long events are kept.";
         ReminderInterval "reminder_interval", REMINDER, Is("\"1h\""), Reload,
             "Time between two reminders of a status that stays bad.";
@@ -286,7 +286,7 @@ keys! {
         Version "version", Kind::Version, Eg("\"4.17.3\""), Reload,
             "BookKeeper's version: what an absent key of its file means differs between versions.";
         AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Reload,
-            "The bookie's admin HTTP server; from its file if that enables one.";
+            "The bookie's admin HTTP server; from its file if that enables one. Checked, and not asked yet.";
         AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,
             "Certificates that the admin server's own is checked against.";
         AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Reload,
@@ -298,7 +298,7 @@ keys! {
         ReadOnlyOnAnyFull "read_only_on_any_full", Kind::AnyFull, Is("\"bookie\""), Reload,
             "Whether one full directory asks for read-only, or only all of a role; \"bookie\": as the bookie runs.";
         MinWritableBookies "min_writable_bookies", BOOKIES, Eg("5"), Reload,
-            "How many bookies must stay writable. The largest ensemble in use and one more if not set.";
+            "How many bookies must stay writable. Checked, and without an effect while control is observe.";
     }
     Hook {
         HookName "name", Kind::Name, Must("\"page\""), Reload,

@@ -12,7 +12,7 @@ use super::layer::{Layer, Slot};
 use super::problem::{Place, Problem, Problems, Wrong};
 use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
-use super::{Config, EventsConfig, LogLevel, Origin, Semantics, Sources};
+use super::{Config, EventsConfig, LogLevel, Origin, Sources};
 use crate::health::policy::Policy;
 
 /// Reads and checks the configuration. Blocks on the disks of the configuration files: at run time,
@@ -101,9 +101,12 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
     }
     config.listen = old.listen;
     config.state_dir.clone_from(&old.state_dir);
-    config.semantics = old.semantics;
     config.lock_memory = old.lock_memory;
     config.log_level = old.log_level;
+    config
+        .control_token_file
+        .clone_from(&old.control_token_file);
+    config.events = old.events;
     Ok(config)
 }
 
@@ -213,7 +216,6 @@ fn finish(
     Ok(Config {
         listen,
         state_dir,
-        semantics: semantics(&node),
         lock_memory: node.slot(Key::LockMemory).bool().unwrap_or_default(),
         log_level: log_level(&node),
         control_token_file: node.slot(Key::ControlTokenFile).path(),
@@ -234,18 +236,10 @@ fn finish(
             node,
             bookie: bookie.bookie.is_some().then_some(bookie.slots),
             dirs: dirs.slots,
-            dir_places: dirs.places,
             hooks: hook_slots,
         },
         bookie: bookie.bookie,
     })
-}
-
-fn semantics(node: &Layer) -> Semantics {
-    match node.slot(Key::Semantics).text().as_deref() {
-        Some("bookkeeper") => Semantics::Bookkeeper,
-        _ => Semantics::Dirkeeper,
-    }
 }
 
 fn log_level(node: &Layer) -> LogLevel {

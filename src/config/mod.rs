@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use bookie::BookieConfig;
 pub use bookie_conf::{BookieConf, MetadataService, ZooKeeper};
-pub use check::{Looked, check_human, check_json};
+pub use check::{check_human, check_json};
 pub use effective::show;
 pub use hooks::HookConfig;
 pub use import::import;
@@ -90,16 +90,6 @@ pub fn state_home() -> Option<PathBuf> {
     })
 }
 
-/// By which rules directories are judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Semantics {
-    /// As it should be.
-    #[default]
-    Dirkeeper,
-    /// Event for event as BookKeeper's own monitor.
-    Bookkeeper,
-}
-
 /// How much is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LogLevel {
@@ -123,8 +113,6 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where the agent keeps its state.
     pub state_dir: PathBuf,
-    /// By which rules directories are judged.
-    pub semantics: Semantics,
     /// Lock the agent's pages in memory.
     pub lock_memory: bool,
     /// How much is logged.
@@ -163,6 +151,5 @@ struct Origin {
     node: Layer,
     bookie: Option<Layer>,
     dirs: Vec<Layer>,
-    dir_places: Vec<Place>,
     hooks: Vec<Layer>,
 }

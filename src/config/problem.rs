@@ -131,6 +131,15 @@ impl Problems {
         self.warnings.push(problem);
     }
 
+    /// One problem a line, errors first, each with its severity.
+    pub(super) fn lines(&self) -> String {
+        let errors = self.errors.iter().map(|problem| ("error", problem));
+        let warnings = self.warnings.iter().map(|problem| ("warning", problem));
+        let lines = errors.chain(warnings);
+        let lines = lines.map(|(severity, problem)| format!("{severity}: {problem}"));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// In the order of the files, each problem once: several directories may share a threshold.
     pub(super) fn sorted(mut self) -> Problems {
         for list in [&mut self.errors, &mut self.warnings] {
@@ -142,17 +151,12 @@ impl Problems {
 }
 
 impl fmt::Display for Problems {
-    /// One problem a line, errors first.
+    /// One problem a line, errors first. A single error is a sentence of its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let errors = self.errors.iter().map(|problem| ("error", problem));
-        let warnings = self.warnings.iter().map(|problem| ("warning", problem));
-        for (index, (severity, problem)) in errors.chain(warnings).enumerate() {
-            if index > 0 {
-                f.write_str("\n")?;
-            }
-            write!(f, "{severity}: {problem}")?;
+        match (&self.errors[..], &self.warnings[..]) {
+            ([error], []) => write!(f, "{error}"),
+            _ => f.write_str(&self.lines()),
         }
-        Ok(())
     }
 }
 

@@ -116,6 +116,7 @@ fn is_all_known(pin: &Pin, seen: &Identity, mount: &Mount) -> bool {
         && (!matches!(seen.cookie, Cookie::Present { .. }) || seen.cookie == known.cookie)
         && pin.mount_device == mount.device
         && pin.mount_point == mount.point
+        && pin.mount_root == mount.root
         && pin.fs_type == mount.fs_type
 }
 

@@ -235,20 +235,6 @@ pub struct Look {
     pub failure: Option<Failure>,
 }
 
-impl Look {
-    /// A look that saw this space and nothing else.
-    #[must_use]
-    pub fn of_space(space: Space) -> Look {
-        Look {
-            durations: Durations::new(),
-            space: Some(space),
-            identity: None,
-            probed: false,
-            failure: None,
-        }
-    }
-}
-
 /// An operation that has begun and not ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {

@@ -27,16 +27,14 @@ pub struct SpaceAxis {
     refused: Option<Reason>,
     /// Since when the condition for leaving the present value has held without a break.
     leaving_since: Option<Elapsed>,
-    /// A full directory's bytes or inodes are back over a mark, so the present value stands.
+    /// Numbers that make sense, or a refused write, were seen at least once.
     seen: bool,
 }
 
-/// How the numbers stand against the thresholds, strictest first.
+/// How the numbers stand against the thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
-    /// Below the low watermark and below warn.
-    Low,
-    /// Below warn, but not below the low watermark.
+    /// Below warn.
     Ok,
     /// Over warn.
     Warn,
@@ -53,12 +51,6 @@ impl SpaceAxis {
         } else {
             self.known
         }
-    }
-
-    /// The value before it became unknown; what it is while it is known.
-    #[must_use]
-    pub fn last_known(&self) -> SpaceStatus {
-        self.known
     }
 
     /// Why it is not ok.
@@ -142,7 +134,9 @@ impl SpaceAxis {
                 self.leave(now, below, limits.dwell, SpaceStatus::Full, plain)
             }
             SpaceStatus::AlmostFull if plain == SpaceStatus::Ok => {
+                let inodes = inode_ratio(space).unwrap_or(0.0);
                 if usage_ratio(space).is_some_and(|usage| usage < limits.warn - WARN_MARGIN)
+                    && inodes < limits.inodes_warn - WARN_MARGIN
                     && limits.warn_available == 0
                 {
                     self.leaving_since = None;
@@ -256,8 +250,6 @@ fn level(space: &Space, limits: &Thresholds) -> Level {
         || inodes > limits.inodes_warn
     {
         Level::Warn
-    } else if below_low_watermark(space, limits) {
-        Level::Low
     } else {
         Level::Ok
     }

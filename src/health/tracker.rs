@@ -449,9 +449,9 @@ impl Tracker {
             operation: Operation::Statvfs,
             errno: None,
             message: format!(
-                "full in about {} s at the present rate, in {} s at the earliest",
-                view.expected.as_secs(),
-                view.earliest.as_secs()
+                "full in about {} at the present rate, in {} at the earliest",
+                rough(view.expected),
+                rough(view.earliest)
             ),
         });
         Some(event)
@@ -477,6 +477,14 @@ impl Tracker {
         event.reason = reason(track).cloned();
         event.space = track.last_space;
         Some(event)
+    }
+}
+
+/// A time within the forecast's horizon, as people say it.
+fn rough(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds / 60),
     }
 }
 

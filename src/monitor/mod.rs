@@ -42,6 +42,13 @@ const IDLE_TURN: Duration = Duration::from_secs(1);
 /// less than a second, and a crash of ours is no news about a disk.
 const PROBER_AWAY: Duration = Duration::from_secs(5);
 
+/// Events of a start wait for their numbers so long: a store whose last agent was killed opens within
+/// a second or two, and one on a dead disk must not keep events back.
+const NUMBER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// So many may wait: 512 directories that all changed, with the node's own.
+const MAX_UNNUMBERED: usize = 1024;
+
 /// The observed mode may differ from the wanted one for so long before it is an event: a bookie's
 /// own monitor acts within its check interval of 10 s.
 const MODE_GRACE: Duration = Duration::from_secs(30);
@@ -67,8 +74,9 @@ pub struct MonitorOptions {
     pub keep_pin: KeepPin,
     /// Hands events on.
     pub publish: Publish,
-    /// Number of the newest event of earlier runs.
-    pub last_seq: u64,
+    /// Number of the newest event of earlier runs. None while the state store has not said it: then
+    /// events wait for [`Action::Numbered`], because a number must not be given twice, but not long.
+    pub last_seq: Option<u64>,
 }
 
 /// The loop's state.
@@ -87,6 +95,8 @@ pub struct Monitor {
     ready: bool,
     recent: Arc<Vec<Arc<Event>>>,
     last_seq: u64,
+    /// Events that wait for their numbers; none when numbers are known.
+    unnumbered: Option<Vec<Event>>,
     problems: BTreeMap<&'static str, String>,
     duplicates: Vec<String>,
     prober_away: Option<Away>,
@@ -121,7 +131,8 @@ impl Monitor {
             early.is_empty(),
             "nothing is known yet, so nothing can change"
         );
-        let last_seq = options.last_seq;
+        let unnumbered = options.last_seq.is_none().then(Vec::new);
+        let last_seq = options.last_seq.unwrap_or_default();
         let (snapshots, receiver) = watch::channel(Arc::new(empty_snapshot(started)));
         let mut monitor = Monitor {
             clock,
@@ -137,6 +148,7 @@ impl Monitor {
             ready: false,
             recent: Arc::new(Vec::new()),
             last_seq,
+            unnumbered,
             problems: BTreeMap::new(),
             duplicates: Vec::new(),
             prober_away: None,
@@ -187,6 +199,7 @@ impl Monitor {
     }
 
     fn stop(mut self) {
+        self.number();
         self.prober.stop();
         let now = self.clock.now();
         self.publish_snapshot(now);
@@ -216,9 +229,12 @@ impl Monitor {
         match action {
             Action::Report(report) => self.report(now, *report),
             Action::Configure(dirs, policy) => self.configure(now, dirs, policy),
-            Action::Probe(path) => {
-                let id = path.and_then(|path| self.find(&path));
-                self.tracker.hurry(now, id);
+            Action::Probe(None) => self.tracker.hurry(now, None),
+            Action::Probe(Some(path)) => {
+                // One that left the configuration meanwhile is no reason to look at all others.
+                if let Some(id) = self.find(&path) {
+                    self.tracker.hurry(now, Some(id));
+                }
             }
             Action::Accept(path) => {
                 let ids: Vec<DirId> = self
@@ -242,7 +258,10 @@ impl Monitor {
                 self.events_waiting = true;
             }
             Action::Recall => self.tracker.recall(now, &mut self.options.pins),
-            Action::Numbered(seq) => self.last_seq = self.last_seq.max(seq),
+            Action::Numbered(seq) => {
+                self.last_seq = self.last_seq.max(seq);
+                self.number();
+            }
             Action::Stop => {}
         }
     }
@@ -286,6 +305,11 @@ impl Monitor {
 
     /// What follows from time and from what was applied.
     fn turn(&mut self, now: Moment) {
+        let waiting = self.unnumbered.as_ref().map_or(0, Vec::len);
+        let since = now.elapsed.saturating_sub(self.started.elapsed);
+        if NUMBER_PATIENCE <= since || MAX_UNNUMBERED <= waiting {
+            self.number();
+        }
         self.check_prober(now);
         self.check_mode(now);
         let events = self.tracker.tick(now);
@@ -436,8 +460,19 @@ impl Monitor {
         self.tell(vec![event]);
     }
 
+    /// Gives numbers to the events that waited for them.
+    fn number(&mut self) {
+        if let Some(waiting) = self.unnumbered.take() {
+            self.tell(waiting);
+        }
+    }
+
     /// Numbers events and hands them on.
     fn tell(&mut self, events: Vec<Event>) {
+        if let Some(waiting) = &mut self.unnumbered {
+            waiting.extend(events);
+            return;
+        }
         for mut event in events {
             self.last_seq += 1;
             event.seq = self.last_seq;

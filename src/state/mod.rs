@@ -27,6 +27,9 @@ pub mod writer;
 use shared::Shared;
 use wire::{Event, WRITE_LIMIT, Write};
 
+/// The kind of child that writes, after `child::CHILD_ARGUMENT` on the command line.
+pub const KIND: &str = "writer";
+
 /// How long anybody waits for the store. Half a second is promised; the rest of it is for the
 /// scheduler.
 const PATIENCE: Duration = Duration::from_millis(450);

@@ -105,7 +105,7 @@ async fn start(shared: &Shared, options: &StoreOptions) -> Start {
         .stack_size(128 * 1024)
         .spawn(move || {
             // Nobody waits for it any more: dropping it closes its pipes, and it ends.
-            let _ = sender.send(child::spawn(&program, "writer", &arguments));
+            let _ = sender.send(child::spawn(&program, super::KIND, &arguments));
         });
     if let Err(error) = thread {
         return Start::Failed(error);

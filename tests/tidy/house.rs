@@ -30,7 +30,9 @@ pub(crate) const LEAVES: &[(&str, &[&str])] = &[
     ("backoff", &[]),
     ("child", &[]),
     ("clock", &["health"]),
-    ("document", &["health"]),
+    ("document", &["health", "generated"]),
+    // Tests only.
+    ("generated", &[]),
     ("http_client", &["backoff", "clock"]),
     ("report", &[]),
     ("shutdown", &[]),
@@ -109,6 +111,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
     ),
     ("src/app/token.rs", "the file of the token, once at start"),
     (
+        "src/generated.rs",
+        "tests only: files of the repository itself",
+    ),
+    (
         "src/cli/",
         "files that a user named on the command line of a short-lived command",
     ),
@@ -119,6 +125,15 @@ pub(crate) const NO_FILE_SYSTEM: &[&str] = &[
     "nix::fcntl::FcntlArg",
     "nix::fcntl::OFlag",
     "nix::fcntl::fcntl",
+];
+
+/// Who may read a clock, and why.
+pub(crate) const MAY_READ_CLOCKS: &[(&str, &str)] = &[
+    ("src/clock.rs", "the one place"),
+    (
+        "tests/prober/",
+        "how soon a real kernel makes itself heard is its subject",
+    ),
 ];
 
 /// Who may use a timer of the runtime, and why.
@@ -137,6 +152,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
+    (
+        "tests/prober/",
+        "its waits for a child, each with a deadline",
+    ),
     (
         "tests/state/",
         "its one wait for conditions, and the pace of a killer",

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use super::*;
 use crate::health::dir::{ProbePolicy, Role, Thresholds};
-use crate::health::observation::Device;
 
 /// A folder with configuration files.
 struct Files(tempfile::TempDir);
@@ -394,42 +393,4 @@ fn a_reload_takes_effect_but_for_what_needs_a_restart() {
     assert_eq!(reload(&sources, &new).unwrap(), new);
     files.write("dirkeeper.toml", "nonsense");
     assert!(reload(&sources, &new).is_err());
-}
-
-#[test]
-fn directories_that_lead_to_one_place_are_found_by_their_looks() {
-    let (files, result) = load_toml(
-        r#"
-[[dir]]
-path = "/mnt/l1"
-role = "ledger"
-[[dir]]
-path = "/mnt/link"
-role = "ledger"
-[[dir]]
-path = "/mnt/index"
-role = "index"
-[[dir]]
-path = "/mnt/bind"
-role = "ledger"
-[[dir]]
-path = "/mnt/other"
-role = "ledger"
-"#,
-    );
-    let look = |dir, canonical: &str, minor, inode| Looked {
-        dir,
-        canonical: PathBuf::from(canonical),
-        device: Device { major: 8, minor },
-        inode,
-    };
-    let problems = result.unwrap().check_paths(&[
-        look(0, "/mnt/l1", 1, 2),
-        look(1, "/mnt/l1", 1, 2),
-        look(2, "/mnt/l1", 1, 2),
-        look(3, "/mnt/bind", 1, 2),
-        look(4, "/mnt/other", 2, 2),
-        look(99, "/mnt/other", 2, 2),
-    ]);
-    insta::assert_snapshot!(files.shorten(&problems.to_string()));
 }
