@@ -66,7 +66,7 @@ pub enum StartError {
         /// Which.
         dir: PathBuf,
         /// Why not.
-        source: crate::state::StoreError,
+        source: StoreError,
     },
     /// The token file cannot be used.
     #[error("cannot use the control_token_file {}: {why}", .file.display())]
@@ -76,6 +76,26 @@ pub enum StartError {
         /// Why not.
         why: String,
     },
+}
+
+impl StartError {
+    /// What the user can do.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            StartError::State { source, .. } => match source {
+                StoreError::NewerVersion { .. } => {
+                    "run the newer version, or name another directory with --state-dir or state_dir"
+                }
+                _ => {
+                    "stop the other agent, or name another directory with --state-dir or state_dir"
+                }
+            },
+            StartError::Token { .. } => {
+                "write one word of visible ASCII into it and chmod 0640 it, or leave control_token_file out"
+            }
+        }
+    }
 }
 
 /// Runs the agent until a signal stops it. `greet` is called when it has started.
@@ -110,6 +130,11 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         hooks: config.hooks.iter().map(|hook| hook.name.clone()).collect(),
     };
     let agent = Agent::start(sources, config, log.dropped(), address, token).await?;
+    let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
+    tracing::info!(
+        "watching {dirs} directories, listening on {address}, state in {}",
+        state_dir.display()
+    );
     greet(&started);
     loop {
         match signals.next().await {

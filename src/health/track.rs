@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::access::{self, AccessAxis, Meaning};
-use super::dir::{Dir, DirId};
+use super::dir::{Dir, DirId, path_text};
 use super::event::EventKind;
 use super::forecast::Forecast;
 use super::identity::{self, Pin, Verdict};
@@ -222,7 +222,7 @@ impl Track {
 
     fn in_flight(&mut self, in_flight: InFlight) {
         let deadline = self.deadline();
-        let dir = self.dir.path.display().to_string();
+        let dir = path_text(&self.dir.path);
         self.access.in_flight(in_flight, deadline, &dir);
     }
 
@@ -251,7 +251,7 @@ impl Track {
         let Some(mount) = &self.mount else {
             return true;
         };
-        let point = mount.point.display();
+        let point = path_text(&mount.point);
         let (cause, message) = if let Some(option) = &mount.emergency {
             let text = format!("the kernel gave up the file system at {point}: {option}");
             (Cause::KernelError, text)

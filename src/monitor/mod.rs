@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 pub use action::Action;
 
 use crate::clock::Clock;
-use crate::health::dir::{Dir, DirId};
+use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
 use crate::health::moment::{Elapsed, Moment};
@@ -342,10 +342,15 @@ impl Monitor {
         self.find_duplicates();
     }
 
+    /// Follows from the pins and the configured directories: to be called when either changes.
     fn find_duplicates(&mut self) {
         let duplicates = self.tracker.duplicates().into_iter().map(|(dir, earlier)| {
-            let (dir, earlier) = (dir.path.display(), earlier.path.display());
-            format!("{dir} leads to {earlier}, which is watched already: name each directory once")
+            let (role, path) = (dir.role.name(), path_text(&dir.path));
+            let (earlier_role, earlier) = (earlier.role.name(), path_text(&earlier.path));
+            format!(
+                "the {role} directory {path} leads to the {earlier_role} directory {earlier}, \
+                 which is watched already: name each directory once"
+            )
         });
         self.duplicates = duplicates.collect();
     }
@@ -397,6 +402,7 @@ impl Monitor {
             })
             .collect();
         self.prober.configure(watched);
+        self.find_duplicates();
         self.dirty.extend(self.tracker.dirs().map(|(id, _)| id));
     }
 
