@@ -111,13 +111,18 @@ fn is_all_known(pin: &Pin, seen: &Identity, mount: &Mount) -> bool {
         && known.device == seen.device
         && known.fsid == seen.fsid
         && known.boot_id == seen.boot_id
-        && known.canonical == seen.canonical
+        && same_path(&known.canonical, &seen.canonical)
         && (seen.uuid.is_none() || seen.uuid == known.uuid)
         && (!matches!(seen.cookie, Cookie::Present { .. }) || seen.cookie == known.cookie)
         && pin.mount_device == mount.device
-        && pin.mount_point == mount.point
-        && pin.mount_root == mount.root
+        && same_path(&pin.mount_point, &mount.point)
+        && same_path(&pin.mount_root, &mount.root)
         && pin.fs_type == mount.fs_type
+}
+
+/// Byte for byte, which is quicker than by components, and what differs so is compared again.
+fn same_path(one: &Path, other: &Path) -> bool {
+    one.as_os_str() == other.as_os_str()
 }
 
 fn learn(pin: &Pin, seen: &Identity, mount: &Mount) -> Pin {

@@ -288,7 +288,8 @@ impl Track {
             (None, Some(failure)) => self.failed(failure),
             (Some(false), _) | (None, None) => self.access.answered(),
         }
-        let (full, space) = (self.full_wait(), self.space_wait());
+        let space = self.space_wait();
+        let full = |rounds| full_wait(self.id, &self.dir, &self.access, rounds);
         self.schedule.ended(now.elapsed, full, space);
         let back = was_elsewhere && identified == Some(true) && !look.probed;
         let newly_pinned = identified == Some(true) && !had_pin;
@@ -441,18 +442,6 @@ impl Track {
         }
     }
 
-    fn full_wait(&self) -> Duration {
-        let interval = self.dir.probe.interval;
-        if self.access.suspicion().is_some() {
-            return schedule::PROBE_AGAIN.min(interval);
-        }
-        if self.access.is_on_probation() {
-            let third = self.dir.thresholds.dwell / 3;
-            return third.max(schedule::PROBE_AGAIN).min(interval);
-        }
-        schedule::spread(self.id, self.schedule.rounds(), interval)
-    }
-
     fn space_wait(&self) -> Duration {
         let longest = schedule::longest_space_wait(&self.dir.probe, self.medium());
         let Some(space) = &self.last_space else {
@@ -545,6 +534,19 @@ impl Track {
         }
         self.history.push_back((now.wall, status));
     }
+}
+
+/// The wait until the next full look.
+fn full_wait(id: DirId, dir: &Dir, access: &AccessAxis, rounds: u64) -> Duration {
+    let interval = dir.probe.interval;
+    if access.suspicion().is_some() {
+        return schedule::PROBE_AGAIN.min(interval);
+    }
+    if access.is_on_probation() {
+        let third = dir.thresholds.dwell / 3;
+        return third.max(schedule::PROBE_AGAIN).min(interval);
+    }
+    schedule::spread(id, rounds, interval)
 }
 
 /// Design 1.4's table, space line.
