@@ -75,6 +75,22 @@ pub fn path_text(path: &Path) -> String {
     text
 }
 
+/// A word of the contract as people write it: `almostFull` is almost full.
+#[must_use]
+pub fn words(name: &str) -> String {
+    if name == "readOnly" {
+        return "read-only".to_owned();
+    }
+    let mut words = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_uppercase() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
 /// RFC 3339 in UTC with milliseconds, such as `2026-11-30T01:02:03.456Z`. Times outside the years
 /// 1970 to 9999, which only a broken clock shows, are written as the nearest of them.
 #[must_use]
@@ -123,6 +139,12 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
+
+    #[test]
+    fn names_become_words() {
+        let shown = ["almostFull", "ok", "readOnly"].map(words);
+        assert_eq!(shown, ["almost full", "ok", "read-only"]);
+    }
 
     #[test]
     fn paths_keep_their_text_and_show_other_bytes() {
