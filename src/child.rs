@@ -1,6 +1,6 @@
 //! Children that can be left behind: how the agent starts one, how a process becomes one, and the
-//! frames on the two pipes between them. A child inherits its two pipes and nothing else (design
-//! 1.1): a dead disk may keep it in the kernel for ever, and it must then hold nothing of ours.
+//! frames on the two pipes between them. A child inherits its two pipes and nothing else: a
+//! dead disk may keep it in the kernel for ever, and it must then hold nothing of ours.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};

@@ -1,13 +1,15 @@
 //! The program from outside: exit codes, what goes to which output, and talks with an agent. The
 //! agent is made up here; that the real one speaks the same is tested with it.
-#![allow(clippy::unwrap_used)] // all of it is tests
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // all of it is tests
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
+
+use dirkeeper::clock::Clock;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_dirkeeper");
 
@@ -453,4 +455,78 @@ command = ["/bin/sh", "-c", "cat; echo; echo seen $DIRKEEPER_EVENT; exit ${CODE:
         .output()
         .unwrap();
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+}
+
+/// What the README promises first: with no file and no privilege, the agent has a verdict of a real
+/// directory within a second.
+#[test]
+fn the_first_command_of_the_readme_has_a_verdict_within_a_second() {
+    const PROMISE: Duration = Duration::from_secs(1);
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    let readme = readme.unwrap();
+    let command = readme
+        .lines()
+        .find_map(|line| line.strip_prefix("    cargo run --release -- "))
+        .expect("the README begins with a command that runs the agent");
+    let home = tempfile::tempdir().unwrap();
+
+    let clock = Clock::start();
+    let started = Command::new(PROGRAM)
+        .args(command.split_whitespace())
+        .args(["--listen", "127.0.0.1:0"])
+        .env("HOME", home.path())
+        .env("XDG_STATE_HOME", home.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut agent = EndsWithTest(started.unwrap());
+    let log = BufReader::new(agent.0.stderr.take().unwrap());
+    let address = log
+        .lines()
+        .map(Result::unwrap)
+        .find_map(|line| {
+            let (_, after) = line.split_once("page http://")?;
+            Some(after.split('/').next()?.to_owned())
+        })
+        .expect("the log says where the page is");
+    while !get(&address, "/readyz").starts_with("HTTP/1.1 200 ") {
+        assert!(clock.elapsed() < PATIENCE, "never ready");
+        thread::park_timeout(Duration::from_millis(5));
+    }
+    let status = get(&address, "/api/v1/status");
+    let took = clock.elapsed();
+
+    println!("a verdict {} ms after the start", took.as_millis());
+    let (_, body) = status.split_once("\r\n\r\n").unwrap();
+    let document: serde_json::Value = serde_json::from_str(body).unwrap();
+    let dirs = document["dirs"].as_array().unwrap();
+    assert!(!dirs.is_empty());
+    for dir in dirs {
+        assert_ne!(dir["axes"]["space"], "unknown", "{dir}");
+        assert_ne!(dir["axes"]["access"], "unknown", "{dir}");
+    }
+    assert!(home.path().join("dirkeeper/state.redb").exists());
+    // Three times the promise: other tests run beside this one.
+    assert!(took < 3 * PROMISE, "a verdict took {took:?}");
+}
+
+/// An agent that ends with its test, also when that fails.
+struct EndsWithTest(Child);
+
+impl Drop for EndsWithTest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The whole answer to one request.
+fn get(address: &str, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).unwrap();
+    answer
 }

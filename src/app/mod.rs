@@ -36,8 +36,8 @@ use crate::state::{Opened, Store, StoreError, StoreOptions};
 
 use pins::Pins;
 
-/// A stop may take so long before the process ends without it: design's 2 s, less what the system
-/// needs.
+/// A stop may take so long before the process ends without it: the 2 s that are promised, less what
+/// the system needs.
 const STOP_LIMIT: Duration = Duration::from_millis(1700);
 
 /// How often the numbers of the state store are looked at, and whether it began afresh. Both are

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use clap::builder::styling::{AnsiColor, Style};
 
 use super::exit::{Exit, Failure};
+use crate::document;
 
 /// Writes a result to standard output, at once.
 ///
@@ -154,17 +155,7 @@ pub fn printable(text: &str) -> String {
 /// A word of the API as people write it: `almostFull` is almost full.
 #[must_use]
 pub fn words(name: &str) -> String {
-    if name == "readOnly" {
-        return "read-only".to_owned();
-    }
-    let mut words = String::with_capacity(name.len() + 4);
-    for character in printable(name).chars() {
-        if character.is_uppercase() {
-            words.push(' ');
-        }
-        words.extend(character.to_lowercase());
-    }
-    words
+    document::words(&printable(name))
 }
 
 /// A ratio in percent, with one digit after the point, or as many more (up to four) as it takes to

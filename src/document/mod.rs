@@ -60,6 +60,22 @@ pub fn json<T: Serialize>(document: &T) -> String {
     serde_json::to_string(document).expect("documents have string keys and write to memory")
 }
 
+/// A word of the contract as people write it: `almostFull` is almost full.
+#[must_use]
+pub fn words(name: &str) -> String {
+    if name == "readOnly" {
+        return "read-only".to_owned();
+    }
+    let mut words = String::with_capacity(name.len() + 4);
+    for letter in name.chars() {
+        if letter.is_uppercase() {
+            words.push(' ');
+        }
+        words.extend(letter.to_lowercase());
+    }
+    words
+}
+
 /// RFC 3339 in UTC with milliseconds, such as `2026-11-30T01:02:03.456Z`. Times outside the years
 /// 1970 to 9999, which only a broken clock shows, are written as the nearest of them.
 #[must_use]
@@ -106,6 +122,12 @@ fn mode_name(mode: Mode) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_become_words() {
+        let shown = ["almostFull", "ok", "readOnly"].map(words);
+        assert_eq!(shown, ["almost full", "ok", "read-only"]);
+    }
 
     #[test]
     fn timestamps_are_rfc_3339_with_milliseconds() {

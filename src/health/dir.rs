@@ -68,7 +68,7 @@ pub struct Dir {
     /// The path must be a mount point of its own.
     pub require_mount: bool,
     /// No probe file is written before `current/VERSION` exists: `initbookie` refuses directories
-    /// that are not empty (design 1.7). True when a bookie is configured.
+    /// that are not empty. True when a bookie is configured.
     pub await_cookie: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct Thresholds {
 }
 
 impl Default for Thresholds {
-    /// The defaults of the configuration file (interface.md).
+    /// The defaults of the configuration file (`config::keys`).
     fn default() -> Self {
         Thresholds {
             warn: 0.90,

@@ -1,5 +1,5 @@
 //! Events: records of transitions and of facts about the node. The names are those of BookKeeper's
-//! `LedgerDirsListener`, plus what it has no name for (design 1.4).
+//! `LedgerDirsListener`, plus what it has no name for.
 
 use std::path::PathBuf;
 

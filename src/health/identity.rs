@@ -1,6 +1,6 @@
 //! Is it still the same disk? Compares what a look found with the pin from the first good round.
 //! The device number means something within one boot only; across boots it is the file system's
-//! UUID and the bookie's cookie (design 1.7). A missing mount is told apart from a wrong one.
+//! UUID and the bookie's cookie. A missing mount is told apart from a wrong one.
 
 use std::path::{Path, PathBuf};
 

@@ -75,7 +75,7 @@ impl LatencyAxis {
     }
 }
 
-/// The limit is given for a rotating disk; solid state has a third of it (interface.md `slow`).
+/// The limit is given for a rotating disk; solid state has a third of it (`slow` in the configuration).
 fn limit(slow: Duration, medium: Medium) -> Duration {
     match medium {
         Medium::SolidState | Medium::Memory => slow / 3,

@@ -111,7 +111,7 @@ pub enum Medium {
 }
 
 impl Medium {
-    /// How long an operation may take before it counts as hung (design 1.2).
+    /// How long an operation may take before it counts as hung.
     #[must_use]
     pub const fn deadline(self) -> Duration {
         match self {
@@ -148,7 +148,7 @@ pub struct Mount {
     pub medium: Medium,
 }
 
-/// What tells one disk from another. Compared with the pin (design 1.2, 1.7).
+/// What tells one disk from another. Compared with the pin, see `identity`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Identity {
     /// Device number; means something within one boot only.
@@ -211,7 +211,7 @@ pub enum Finding {
     LeadsElsewhere,
     /// Not a directory any more.
     NotADirectory,
-    /// Only our own uid is refused: the directory belongs to the bookie's user (design 1.2).
+    /// Only our own uid is refused: the directory belongs to the bookie's user.
     OnlyUsRefused,
     /// The prober lacks descriptors, memory or the like.
     ProberTrouble,

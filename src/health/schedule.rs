@@ -8,8 +8,8 @@ use super::moment::Elapsed;
 use super::observation::{Device, Medium};
 
 /// After a first error, and between good rounds on probation at the soonest, a directory is probed
-/// again after so long: long enough for a path fail-over, short enough for faults.md's "one
-/// interval + 3 s".
+/// again after so long: long enough for a path fail-over, short enough that a fault is
+/// confirmed within one interval and 3 s.
 pub const PROBE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Space of a network or FUSE file system is asked for at most this often: each ask is a round trip

@@ -205,7 +205,8 @@ impl Track {
             .unwrap_or_else(|| self.medium().deadline())
     }
 
-    /// `initbookie` has not run here yet, so nothing may be written (design 1.7).
+    /// `initbookie` has not run here yet, so nothing may be written: it refuses
+    /// folders that are not empty.
     #[must_use]
     pub fn awaits_cookie(&self) -> bool {
         self.dir.await_cookie && !matches!(self.cookie, Cookie::Present { .. })

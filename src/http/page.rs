@@ -9,8 +9,10 @@ use axum::extract::State;
 use axum::response::Html;
 
 use super::Shared;
-use super::words::{Escaped, about, age, bytes, millis, percent, words};
-use crate::document::{About, path_text, problems, shown_space, shown_usage, timestamp_text};
+use super::words::{Escaped, about, age, bytes, millis, percent};
+use crate::document::{
+    About, path_text, problems, shown_space, shown_usage, timestamp_text, words,
+};
 use crate::health::event::Event;
 use crate::health::moment::Timestamp;
 use crate::health::observation::Operation;

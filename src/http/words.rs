@@ -27,18 +27,6 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A camelCase name as words: `almostFull` is `almost full`.
-pub(super) fn words(name: &str) -> String {
-    let mut text = String::with_capacity(name.len() + 4);
-    for letter in name.chars() {
-        if letter.is_ascii_uppercase() {
-            text.push(' ');
-        }
-        text.push(letter.to_ascii_lowercase());
-    }
-    text
-}
-
 /// A ratio in percent, with as many digits as it has: one that is close to a threshold keeps the
 /// digits that say on which side of it.
 pub(super) fn percent(ratio: f64) -> String {
@@ -98,12 +86,6 @@ mod tests {
     fn html_is_escaped() {
         let text = Escaped("a<b> & \"c\" 'd'\n").to_string();
         assert_eq!(text, "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;\n");
-    }
-
-    #[test]
-    fn names_become_words() {
-        assert_eq!(words("almostFull"), "almost full");
-        assert_eq!(words("ok"), "ok");
     }
 
     #[test]

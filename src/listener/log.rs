@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::document::path_text;
+use crate::document::{path_text, words};
 use crate::health::event::{Event, NodeSummary};
 use crate::health::status::Severity;
 
@@ -97,18 +97,6 @@ fn bytes(count: u64) -> String {
     format!("{scaled:.1} {}", units[power as usize])
 }
 
-/// `almostFull` as people write it.
-fn words(name: &str) -> String {
-    let mut text = String::new();
-    for letter in name.chars() {
-        if letter.is_uppercase() {
-            text.push(' ');
-        }
-        text.extend(letter.to_lowercase());
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,8 +106,8 @@ mod tests {
 
     #[test]
     fn a_line_says_what_changed_why_and_with_which_numbers() {
-        insta::assert_snapshot!(line(&full(42, "/mnt/l1")), @"event 42 diskFull: /mnt/l1 (ledger), space: full (was almost full); usage 0.951 is over full 0.950; 49.0 GiB of 1000.0 GiB available; wanted mode: read only");
-        insta::assert_snapshot!(line(&all_full(43)), @"event 43 allDisksFull: No directory of a role is left that can be written; full: /mnt/l1; writable: /mnt/l2; wanted mode: read only");
+        insta::assert_snapshot!(line(&full(42, "/mnt/l1")), @"event 42 diskFull: /mnt/l1 (ledger), space: full (was almost full); usage 0.951 is over full 0.950; 49.0 GiB of 1000.0 GiB available; wanted mode: read-only");
+        insta::assert_snapshot!(line(&all_full(43)), @"event 43 allDisksFull: No directory of a role is left that can be written; full: /mnt/l1; writable: /mnt/l2; wanted mode: read-only");
         let recovered = Event {
             kind: EventKind::DiskRecovered,
             axis: Some(Axis::Access),
@@ -130,7 +118,7 @@ mod tests {
             coalesced: 3,
             ..full(44, "/mnt/l1")
         };
-        insta::assert_snapshot!(line(&recovered), @"event 44 diskRecovered: /mnt/l1 (ledger), access: ok (was read only); wanted mode: read only; 3 events before it left out");
+        insta::assert_snapshot!(line(&recovered), @"event 44 diskRecovered: /mnt/l1 (ledger), access: ok (was read only); wanted mode: read-only; 3 events before it left out");
     }
 
     #[test]

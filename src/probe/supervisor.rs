@@ -34,7 +34,8 @@ const MAX_SILENCE: Duration = Duration::from_secs(5);
 /// After so much silence we look whether the process is still there: two heartbeats.
 const SUSPICIOUS_SILENCE: Duration = Duration::from_secs(1);
 
-/// Waits before a restart (design 1.1).
+/// Waits before a restart: a crash of ours is over within one look at the space, and a program that
+/// crashes at once costs a start a second.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_millis(800);
 

@@ -57,7 +57,7 @@ pub enum SimulateError {
 }
 
 impl SimulateError {
-    /// The exit code of the command line (interface.md).
+    /// The exit code of the command line.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
