@@ -65,7 +65,7 @@ event_kinds! {
     AnyDiskFull "anyDiskFull" Critical "The first directory of the node became full.";
     AllDisksFull "allDisksFull" Critical "No directory of a role is left that can be written.";
     AllDisksWritable "allDisksWritable" Ok "No directory is full or unusable any more.";
-    FatalError "fatalError" Critical "The agent cannot do its work any more and says so before it ends.";
+    FatalError "fatalError" Critical "Nothing can be watched any more: the prober has been away for a minute.";
     ModeWanted "modeWanted" Warning "The mode that the disks allow has changed.";
     ModeChanged "modeChanged" Warning "The mode in which the server runs has changed.";
     ModeMismatch "modeMismatch" Warning "The server has not been in the wanted mode for longer than it should take.";

@@ -49,6 +49,10 @@ const NUMBER_PATIENCE: Duration = Duration::from_secs(3);
 /// So many may wait: 512 directories that all changed, with the node's own.
 const MAX_UNNUMBERED: usize = 1024;
 
+/// After so long without a prober nobody should rely on the agent any more: a program that was
+/// removed or cannot be executed does not heal by itself.
+const PROBER_GONE: Duration = Duration::from_secs(60);
+
 /// The observed mode may differ from the wanted one for so long before it is an event: a bookie's
 /// own monitor acts within its check interval of 10 s.
 const MODE_GRACE: Duration = Duration::from_secs(30);
@@ -112,6 +116,7 @@ struct Away {
     since: Elapsed,
     reason: String,
     told: bool,
+    told_fatal: bool,
 }
 
 impl Monitor {
@@ -294,6 +299,7 @@ impl Monitor {
                     since,
                     reason,
                     told: false,
+                    told_fatal: false,
                 });
             }
             Report::Signal { dir, .. } => self.tracker.hurry(now, Some(dir)),
@@ -360,15 +366,33 @@ impl Monitor {
         let Some(away) = &mut self.prober_away else {
             return;
         };
-        if away.told || now.elapsed.saturating_sub(away.since) < PROBER_AWAY {
+        let time = now.elapsed.saturating_sub(away.since);
+        let unknown = !away.told && PROBER_AWAY <= time;
+        let fatal = !away.told_fatal && PROBER_GONE <= time;
+        away.told |= unknown;
+        away.told_fatal |= fatal;
+        if !unknown && !fatal {
             return;
         }
-        away.told = true;
         let reason = away.reason.clone();
+        if unknown {
+            self.lose_all(now, &reason);
+        }
+        if fatal {
+            let message = format!("nothing has been watched for a minute: {reason}");
+            let event = self
+                .tracker
+                .node_event(now, EventKind::FatalError, None, message);
+            self.tell(vec![event]);
+        }
+    }
+
+    /// Nobody can say anything about any directory.
+    fn lose_all(&mut self, now: Moment, reason: &str) {
         let ids: Vec<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
         for id in ids {
             self.dirty.insert(id);
-            let lost = Observation::ProberLost(reason.clone());
+            let lost = Observation::ProberLost(reason.to_owned());
             let events = self.tracker.observe(now, id, lost);
             self.tell(events);
         }
