@@ -313,7 +313,7 @@ async fn run(
         pins: Box::new(|_| None),
         keep_pin: Box::new(|_, _| {}),
         publish: Box::new(move |event| publisher.dispatch(event)),
-        last_seq: 0,
+        last_seq: Some(0),
     };
     let (monitor, snapshots) = monitor::Monitor::new(options, prober, clock);
     if let Some(switch) = builder.switch

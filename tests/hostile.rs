@@ -255,3 +255,35 @@ fn a_pin_of_a_store_that_opens_late_still_counts() {
         });
     }
 }
+
+/// Events of a start wait for a store that is late: no number is given twice, and none is missing.
+#[test]
+fn numbers_go_on_above_those_of_a_store_that_opens_late() {
+    let folder = tempfile::tempdir().unwrap();
+    let one = folder.path().join("one");
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let agent = Agent::start(&program(), folder.path());
+        let writer = agent.wait_child("writer");
+        kill(writer, Signal::SIGSTOP).unwrap();
+        // A verdict that is an event, made while the store is silent.
+        fs::remove_dir(&one).unwrap();
+        wait_for("vanished", || {
+            let status = agent.json("/api/v1/status")?;
+            (status["dirs"][0]["status"] == "vanished").then_some(())
+        });
+        kill(writer, Signal::SIGCONT).unwrap();
+        let events = wait_for("events", || {
+            let events = agent.events();
+            (events.len() > seen.len()).then_some(events)
+        });
+        assert_eq!(events[..seen.len()], seen[..], "what was said stays");
+        seen = events;
+        let numbers: Vec<u64> = seen
+            .iter()
+            .filter_map(|event| event["seq"].as_u64())
+            .collect();
+        assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+        drop(agent);
+    }
+}

@@ -195,15 +195,13 @@ impl World {
         }
         assert_eq!(self.there, There::Own, "written on another disk");
         look.probed = true;
-        look.failure = if self.read_only {
-            Some(failure(Operation::Create, 30, Finding::Errno))
-        } else if self.fails {
-            Some(failure(Operation::Sync, 5, Finding::Errno))
-        } else if self.quota {
-            Some(failure(Operation::Write, 122, Finding::Errno))
-        } else {
-            None
-        };
+        let failures = [
+            (self.read_only, Operation::Create, 30),
+            (self.fails, Operation::Sync, 5),
+            (self.quota, Operation::Write, 122),
+        ];
+        let first = failures.into_iter().find(|(holds, ..)| *holds);
+        look.failure = first.map(|(_, operation, errno)| failure(operation, errno, Finding::Errno));
         let sync = Duration::from_millis(if self.slow { 900 } else { 1 });
         if look.failure.is_none() {
             look.durations.insert(Operation::Sync, sync);
@@ -341,11 +339,6 @@ impl Run {
         self.observe(Observation::Mounted(self.world.mount()));
     }
 
-    fn remount(&mut self) {
-        self.world.mount_id += 1;
-        self.mounted();
-    }
-
     fn restart(&mut self) {
         (self.tracker, self.id) = started(&self.world, self.pin.clone(), at(self.elapsed));
         self.told.clear();
@@ -361,15 +354,13 @@ impl Run {
         match change {
             Change::Mount(there) => {
                 if there != world.there {
-                    world.there = there;
-                    self.remount();
+                    (world.there, world.mount_id) = (there, world.mount_id + 1);
+                    self.mounted();
                 }
             }
             Change::Renumber => {
-                world.minor += 1;
-                if world.there == There::Own {
-                    self.remount();
-                }
+                (world.minor, world.mount_id) = (world.minor + 1, world.mount_id + 1);
+                self.mounted();
             }
             Change::ReadOnly(read_only) => {
                 world.read_only = read_only;
@@ -577,9 +568,11 @@ fn a_disk_that_vanished_and_came_back_recovers() {
 /// With `require_mount`, the mount may come after the agent.
 #[test]
 fn a_mount_may_come_late() {
-    let mut world = World::quiet(true, true);
-    world.there = There::Nothing;
-    let mut run = Run::new(world);
+    let there = There::Nothing;
+    let mut run = Run::new(World {
+        there,
+        ..World::quiet(true, true)
+    });
     run.caused.push(EventKind::DiskVanished);
     run.steps(QUIET);
     assert_eq!(run.status(), Status::Vanished);

@@ -45,7 +45,7 @@ pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), a
         pins: Box::new(|_| None),
         keep_pin: Box::new(|_, _| {}),
         publish: Box::new(|_| {}),
-        last_seq: 0,
+        last_seq: Some(0),
     };
     let (monitor, mut snapshots) = Monitor::new(monitor_options, prober, clock);
     let monitor = tokio::spawn(monitor.run(action_queue, report_queue));

@@ -32,7 +32,7 @@ use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::{Prober, ProberOptions};
 use crate::shutdown::{Request, Signals};
-use crate::state::{Opened, Store, StoreOptions};
+use crate::state::{Opened, Store, StoreError, StoreOptions};
 
 use pins::Pins;
 
@@ -66,7 +66,7 @@ pub enum StartError {
         /// Which.
         dir: PathBuf,
         /// Why not.
-        source: crate::state::StoreError,
+        source: StoreError,
     },
     /// The token file cannot be used.
     #[error("cannot use the control_token_file {}: {why}", .file.display())]
@@ -76,6 +76,26 @@ pub enum StartError {
         /// Why not.
         why: String,
     },
+}
+
+impl StartError {
+    /// What the user can do.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            StartError::State { source, .. } => match source {
+                StoreError::NewerVersion { .. } => {
+                    "run the newer version, or name another directory with --state-dir or state_dir"
+                }
+                _ => {
+                    "stop the other agent, or name another directory with --state-dir or state_dir"
+                }
+            },
+            StartError::Token { .. } => {
+                "write one word of visible ASCII into it and chmod 0640 it, or leave control_token_file out"
+            }
+        }
+    }
 }
 
 /// Runs the agent until a signal stops it. `greet` is called when it has started.
@@ -110,6 +130,11 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         hooks: config.hooks.iter().map(|hook| hook.name.clone()).collect(),
     };
     let agent = Agent::start(sources, config, log.dropped(), address, token).await?;
+    let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
+    tracing::info!(
+        "watching {dirs} directories, listening on {address}, state in {}",
+        state_dir.display()
+    );
     greet(&started);
     loop {
         match signals.next().await {
@@ -182,8 +207,9 @@ impl Agent {
             host.clone(),
             clock.clone(),
         );
+        let last_seq = last_seq(&opened);
         let pins = Pins::new(store.clone(), opened.pins, opened.complete);
-        let options = monitor_options(&config, &pins, opened.last_seq, &dispatcher);
+        let options = monitor_options(&config, &pins, last_seq, &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
@@ -313,10 +339,19 @@ fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {
     }
 }
 
+/// The newest number of earlier runs; none when the store may say it soon.
+fn last_seq(opened: &Opened) -> Option<u64> {
+    let slow = matches!(
+        opened.failure,
+        Some(StoreError::NoAnswer | StoreError::Busy)
+    );
+    (!slow || 0 < opened.last_seq).then_some(opened.last_seq)
+}
+
 fn monitor_options(
     config: &Config,
     pins: &Pins,
-    last_seq: u64,
+    last_seq: Option<u64>,
     dispatcher: &Dispatcher,
 ) -> MonitorOptions {
     let (known, keep, dispatcher) = (pins.clone(), pins.clone(), dispatcher.clone());
@@ -340,11 +375,12 @@ async fn follow_store(
 ) {
     if !complete {
         let opened = store.opened().await;
-        // An error means that the loop has ended, and nothing is left to tell.
-        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
-        pins.complete(opened.pins);
-        let _ = actions.send(Action::Recall).await;
+        // First what is older than anything that gets a number from now on.
         dispatcher.resume(opened.pending);
+        pins.complete(opened.pins);
+        // An error means that the loop has ended, and nothing is left to tell.
+        let _ = actions.send(Action::Recall).await;
+        let _ = actions.send(Action::Numbered(opened.last_seq)).await;
     }
     let mut tick = tokio::time::interval(STORE_INTERVAL);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);

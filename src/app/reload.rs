@@ -110,6 +110,11 @@ impl Task {
         }
         // What it has to end, it says itself.
         let _ended = self.dispatcher.replace(super::listeners(&config));
+        let watched = config.dirs.iter().map(|dir| dir.path.clone()).collect();
+        let ended = self.dispatcher.keep_dirs(&watched);
+        if ended > 0 {
+            tracing::warn!("{ended} events waited at hooks for directories that were removed");
+        }
         let dirs = config.dirs.clone();
         let _ = self
             .actions

@@ -1,9 +1,12 @@
 //! The token of those who may give orders: read from its file once, at start.
 
+use std::fs::OpenOptions;
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+use nix::fcntl::OFlag;
 
 use super::StartError;
 
@@ -13,11 +16,17 @@ const MAX_TOKEN: u64 = 4096;
 /// Reads the token.
 pub(super) fn read(file: PathBuf) -> Result<Arc<str>, StartError> {
     let read = || -> Result<String, String> {
-        let opened = std::fs::File::open(&file).map_err(|error| error.to_string())?;
+        // A pipe is not waited for.
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let opened = options.open(&file).map_err(|error| error.to_string())?;
         let facts = opened.metadata().map_err(|error| error.to_string())?;
+        if !facts.is_file() {
+            return Err("it is not a file".to_owned());
+        }
         let mode = facts.permissions().mode() & 0o777;
         if mode & 0o007 != 0 {
-            return Err(format!("others may use it (mode {mode:03o}): chmod 0640"));
+            return Err(format!("others may use it (mode {mode:03o})"));
         }
         let mut text = String::new();
         let mut limited = opened.take(MAX_TOKEN + 1);
@@ -28,6 +37,10 @@ pub(super) fn read(file: PathBuf) -> Result<Arc<str>, StartError> {
             "" => Err("it is empty".to_owned()),
             _ if text.len() as u64 > MAX_TOKEN => {
                 Err(format!("it is longer than {MAX_TOKEN} bytes"))
+            }
+            // A header cannot carry anything else.
+            token if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Err("it holds more than one word of visible ASCII".to_owned())
             }
             token => Ok(token.to_owned()),
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use crate::app::StartError;
 use crate::config;
+use crate::state::StoreError;
 
 /// The exit codes. Their numbers are part of the public contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,15 +90,28 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Exit {
         for layer in error.chain() {
-            let token = layer.downcast_ref::<StartError>();
-            if layer.is::<config::Problems>() || matches!(token, Some(StartError::Token { .. })) {
+            if layer.is::<config::Problems>() {
                 return Exit::Config;
+            }
+            if let Some(error) = layer.downcast_ref() {
+                return Exit::of_start(error);
             }
             if let Some(error) = layer.downcast_ref() {
                 return Exit::of_io(error);
             }
         }
         Exit::FAILED
+    }
+
+    fn of_start(error: &StartError) -> Exit {
+        match error {
+            StartError::Token { .. } => Exit::Config,
+            StartError::State {
+                source: StoreError::NewerVersion { .. },
+                ..
+            } => Exit::Data,
+            StartError::State { .. } => Exit::FAILED,
+        }
     }
 
     /// The code that an error of the input or output of our own gives.
@@ -156,10 +170,16 @@ impl Failure {
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Failure {
         let exit = Exit::of(&error);
-        if exit == Exit::Config {
+        if error.chain().any(|layer| layer.is::<config::Problems>()) {
             return Failure::new(exit, error.context("the configuration cannot be used"));
         }
-        Failure::new(exit, error)
+        let mut starts = error.chain().filter_map(|layer| layer.downcast_ref());
+        let remedy = starts.next().map(StartError::remedy);
+        let failure = Failure::new(exit, error);
+        match remedy {
+            Some(remedy) => failure.remedy(remedy),
+            None => failure,
+        }
     }
 }
 

@@ -28,6 +28,11 @@ pub fn run(arguments: &SimulateArguments) -> Result<Exit, Failure> {
         Ok(()) => Ok(Exit::Ok),
         Err(error) if error.is_broken_pipe() => Ok(Exit::Ok),
         Err(error @ SimulateError::Data { .. }) => Err(Failure::new(Exit::Data, error)),
+        Err(error @ SimulateError::Read(_)) => {
+            let error = anyhow::Error::new(error);
+            let name = arguments.file.display().to_string();
+            Err(Failure::new(Exit::Io, error.context(name)))
+        }
         Err(error) => Err(Failure::new(Exit::Io, error)),
     }
 }

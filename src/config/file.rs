@@ -10,7 +10,7 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 use super::bookie_conf;
 use super::keys::{KEYS, Key, LATER, Section, join};
 use super::layer::{Layer, Slot};
-use super::problem::{Place, Problems, Wrong};
+use super::problem::{Place, Problems, Wrong, printable};
 use super::value::nearest;
 use crate::health::dir::Role;
 
@@ -69,7 +69,12 @@ fn parse(path: &Path, text: &str, problems: &mut Problems) -> FileSettings {
     };
     for error in errors {
         let line = error.span().map(|span| reader.line(span.start));
-        let wrong = Wrong::new(error.message().to_owned(), "");
+        let written = line.and_then(|line| text.lines().nth(line - 1));
+        let shown = printable(&shortened(written.unwrap_or_default().trim()));
+        let wrong = Wrong::new(
+            format!("{} in `{shown}`", error.message()),
+            "correct the TOML",
+        );
         reader
             .problems
             .error(wrong.at(Place::file(path, line), "", ""));
@@ -219,11 +224,14 @@ impl Reader<'_> {
             DeValue::Array(list) if list.iter().any(|item| item.get_ref().is_table()) => "",
             _ => self.text.get(raw.span()).unwrap_or_default(),
         };
-        let line = written.lines().next().unwrap_or_default();
-        match line.char_indices().nth(SHOWN_LIMIT) {
-            Some((end, _)) => format!("{}…", &line[..end]),
-            None => line.to_owned(),
-        }
+        shortened(written.lines().next().unwrap_or_default())
+    }
+}
+
+fn shortened(line: &str) -> String {
+    match line.char_indices().nth(SHOWN_LIMIT) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
     }
 }
 
@@ -248,7 +256,10 @@ fn unknown(section: Section, header: &str, name: &str) -> Wrong {
             format!("{name} stands before the first section")
         }
         (None, Some(row)) => format!("it belongs to {}", row.section.header()),
-        (None, None) => match nearest(name, Section::ALL.iter().map(|section| section.name())) {
+        (None, None) => match nearest(
+            name,
+            Section::ALL.iter().skip(1).map(|section| section.name()),
+        ) {
             Some(near) if section == Section::Top => format!("did you mean {near}"),
             _ => known_keys(section),
         },

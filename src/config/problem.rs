@@ -191,7 +191,7 @@ impl Wrong {
     ) -> Problem {
         Problem {
             place,
-            key: key.into(),
+            key: printable(&key.into()),
             value: printable(&value.into()),
             problem: self.problem,
             remedy: self.remedy,

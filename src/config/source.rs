@@ -1,9 +1,12 @@
 //! Reads configuration files as bytes, and remembers what was read so that a change can be noticed.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
 
 use super::problem::{Place, Problems, Wrong};
 
@@ -37,11 +40,19 @@ impl SourceFile {
     }
 }
 
+/// A pipe is refused without waiting for its other side: nobody may come, and it cannot be read
+/// again to notice a change.
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)?;
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::other("it is a pipe or a device, not a file"));
+    }
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(FILE_LIMIT + 1)
-        .read_to_end(&mut bytes)?;
+    file.take(FILE_LIMIT + 1).read_to_end(&mut bytes)?;
     if FILE_LIMIT < bytes.len() as u64 {
         return Err(io::Error::other("the file is too large to be one"));
     }

@@ -7,8 +7,6 @@ mod event;
 pub(crate) mod sample;
 mod status;
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
@@ -17,6 +15,7 @@ use crate::health::moment::Timestamp;
 use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
+pub use crate::health::dir::path_text;
 pub use event::{
     CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
     reference as event_reference,
@@ -59,20 +58,6 @@ pub struct About {
 #[must_use]
 pub fn json<T: Serialize>(document: &T) -> String {
     serde_json::to_string(document).expect("documents have string keys and write to memory")
-}
-
-/// A path as text: bytes that are not UTF-8 are written `\xNN`.
-#[must_use]
-pub fn path_text(path: &Path) -> String {
-    let bytes = path.as_os_str().as_bytes();
-    let mut text = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    text
 }
 
 /// A word of the contract as people write it: `almostFull` is almost full.
@@ -136,21 +121,12 @@ fn mode_name(mode: Mode) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-
     use super::*;
 
     #[test]
     fn names_become_words() {
         let shown = ["almostFull", "ok", "readOnly"].map(words);
         assert_eq!(shown, ["almost full", "ok", "read-only"]);
-    }
-
-    #[test]
-    fn paths_keep_their_text_and_show_other_bytes() {
-        let text = |bytes: &[u8]| path_text(Path::new(OsStr::from_bytes(bytes)));
-        assert_eq!(text("/mnt/l 1/ü".as_bytes()), "/mnt/l 1/ü");
-        assert_eq!(text(b"/mnt/\xff\xc3"), "/mnt/\\xff\\xc3");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::dir::path_text;
 use super::moment::Elapsed;
 use super::observation::{Failure, Finding, InFlight, Operation};
 use super::status::{AccessStatus, Cause, Reason};
@@ -288,7 +289,7 @@ impl AccessAxis {
             let what = match &in_flight.behind {
                 Some(other) => format!(
                     "{dir} waits behind {name} on {}, which shares its file system and has been running for {age:.1} s",
-                    other.display()
+                    path_text(other)
                 ),
                 None => format!("{name} on {dir} has been running for {age:.1} s"),
             };

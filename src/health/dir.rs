@@ -1,6 +1,6 @@
 //! A watched directory as the configuration describes it: path, role, thresholds, probe limits.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What a bookie uses a directory for.
@@ -33,6 +33,20 @@ impl Role {
     pub fn parse(name: &str) -> Option<Role> {
         Role::ALL.into_iter().find(|role| role.name() == name)
     }
+}
+
+/// A path as text: bytes that are not UTF-8 are written `\xNN`.
+#[must_use]
+pub fn path_text(path: &Path) -> String {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
 }
 
 /// Identifies a watched directory within one run of the agent. Stays the same through reloads for
@@ -119,5 +133,20 @@ impl Default for ProbePolicy {
             deadline: None,
             slow: Duration::from_millis(250),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+
+    #[test]
+    fn paths_keep_their_text_and_show_other_bytes() {
+        let text = |bytes: &[u8]| path_text(Path::new(OsStr::from_bytes(bytes)));
+        assert_eq!(text("/mnt/l 1/ü".as_bytes()), "/mnt/l 1/ü");
+        assert_eq!(text(b"/mnt/\xff\xc3"), "/mnt/\\xff\\xc3");
     }
 }

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::dir::path_text;
 use super::observation::{Cookie, Device, Identity, Mount, Operation};
 use super::status::{AccessStatus, Cause, Reason};
 
@@ -48,7 +49,7 @@ pub fn compare(pin: &Pin, seen: &Identity, mount: &Mount) -> Verdict {
         return missing_or_wrong(pin, mount);
     }
     if known.canonical != seen.canonical {
-        let (was, is) = (known.canonical.display(), seen.canonical.display());
+        let (was, is) = (path_text(&known.canonical), path_text(&seen.canonical));
         let text = format!("the path led to {was} and now leads to {is}");
         return differs(AccessStatus::Replaced, Operation::Open, text);
     }
@@ -80,7 +81,7 @@ pub fn not_mounted(path: &Path, mount: &Mount) -> Option<Reason> {
     if mount.point == path {
         return None;
     }
-    let (path, point) = (path.display(), mount.point.display());
+    let (path, point) = (path_text(path), path_text(&mount.point));
     Some(Reason {
         cause: Cause::Missing,
         operation: Operation::Mountinfo,
@@ -110,12 +111,18 @@ fn is_all_known(pin: &Pin, seen: &Identity, mount: &Mount) -> bool {
         && known.device == seen.device
         && known.fsid == seen.fsid
         && known.boot_id == seen.boot_id
-        && known.canonical == seen.canonical
+        && same_path(&known.canonical, &seen.canonical)
         && (seen.uuid.is_none() || seen.uuid == known.uuid)
         && (!matches!(seen.cookie, Cookie::Present { .. }) || seen.cookie == known.cookie)
         && pin.mount_device == mount.device
-        && pin.mount_point == mount.point
+        && same_path(&pin.mount_point, &mount.point)
+        && same_path(&pin.mount_root, &mount.root)
         && pin.fs_type == mount.fs_type
+}
+
+/// Byte for byte, which is quicker than by components, and what differs so is compared again.
+fn same_path(one: &Path, other: &Path) -> bool {
+    one.as_os_str() == other.as_os_str()
 }
 
 fn learn(pin: &Pin, seen: &Identity, mount: &Mount) -> Pin {
@@ -206,8 +213,8 @@ fn missing_or_wrong(pin: &Pin, mount: &Mount) -> Verdict {
     if pinned != point && pinned.starts_with(point) {
         let text = format!(
             "nothing is mounted at {} any more: the path is now a folder of the file system at {}",
-            pinned.display(),
-            point.display()
+            path_text(pinned),
+            path_text(point)
         );
         return Verdict::Differs(AccessStatus::Vanished, reason(Cause::Missing, text));
     }
@@ -215,7 +222,7 @@ fn missing_or_wrong(pin: &Pin, mount: &Mount) -> Verdict {
         "{} ({}) is mounted at {}, where {} was",
         mount.source,
         mount.fs_type,
-        point.display(),
+        path_text(point),
         match pin.identity.device {
             Some(device) => format!("device {}:{}", device.major, device.minor),
             None => "another file system".to_owned(),

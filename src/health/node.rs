@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::dir::Role;
+use super::dir::{Role, path_text};
 use super::event::{EventKind, NodeSummary};
 use super::observation::{Device, Space};
 use super::policy::{self, Mode, Policy};
@@ -83,7 +83,7 @@ impl Node {
     fn update_full(&mut self, dirs: &[DirFacts<'_>], changes: &mut Vec<NodeChange>) {
         let first_full = dirs.iter().find(|dir| dir.space == SpaceStatus::Full);
         if let (Some(dir), false) = (first_full, self.any_full) {
-            let message = format!("{} is the first full directory", dir.path.display());
+            let message = format!("{} is the first full directory", path_text(dir.path));
             changes.push(fact(EventKind::AnyDiskFull, None, message));
         }
         // A directory whose space became unknown may still be full: no edge without knowledge.

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::dir::Role;
+use super::dir::{Role, path_text};
 use super::node::DirFacts;
 use super::status::{AccessStatus, SpaceStatus};
 
@@ -94,12 +94,12 @@ pub fn high_priority_writes(dirs: &[DirFacts<'_>]) -> bool {
 
 fn unusable(dirs: &[DirFacts<'_>]) -> Option<String> {
     let dir = dirs.iter().find(|dir| dir.access.is_unusable())?;
-    Some(format!("{} is {}", dir.path.display(), dir.access.name()))
+    Some(format!("{} is {}", path_text(dir.path), dir.access.name()))
 }
 
 fn any_full(dirs: &[DirFacts<'_>]) -> Option<String> {
     let dir = dirs.iter().find(|dir| dir.space == SpaceStatus::Full)?;
-    Some(format!("{} is full", dir.path.display()))
+    Some(format!("{} is full", path_text(dir.path)))
 }
 
 fn all_full(dirs: &[DirFacts<'_>]) -> Option<String> {

@@ -35,7 +35,7 @@ pub struct LookPlan {
 /// The due times of one directory.
 #[derive(Debug, Clone)]
 pub struct Schedule {
-    id: DirId,
+    phase: Duration,
     full_due: Elapsed,
     space_due: Elapsed,
     last_full: Option<Elapsed>,
@@ -48,7 +48,7 @@ impl Schedule {
     #[must_use]
     pub fn new(id: DirId) -> Schedule {
         Schedule {
-            id,
+            phase: BEAT / PHASES * (id.0 % PHASES),
             full_due: Elapsed::ZERO,
             space_due: Elapsed::ZERO,
             last_full: None,
@@ -76,11 +76,17 @@ impl Schedule {
         Some(full)
     }
 
-    /// The look under way ended; the next ones are due after `full_wait` and `space_wait`.
-    pub fn ended(&mut self, now: Elapsed, full_wait: Duration, space_wait: Duration) {
+    /// The look under way ended; the next ones are due after `full_wait`, which gets the number of
+    /// complete looks before this one and is asked only when it counts, and `space_wait`.
+    pub fn ended(
+        &mut self,
+        now: Elapsed,
+        full_wait: impl FnOnce(u64) -> Duration,
+        space_wait: Duration,
+    ) {
         if self.outstanding.take() == Some(true) {
             self.last_full = Some(now);
-            self.full_due = now + full_wait;
+            self.full_due = now + full_wait(self.rounds);
             self.rounds += 1;
         }
         self.space_due = self.on_the_beat(now + space_wait, space_wait).max(now);
@@ -91,10 +97,9 @@ impl Schedule {
         if wait < BEAT {
             return due;
         }
-        let phase = BEAT / PHASES * (self.id.0 % PHASES);
-        let since = due.saturating_sub(phase).as_nanos() % BEAT.as_nanos();
-        // Below a second, so it fits.
-        due.saturating_sub(Duration::from_nanos(u64::try_from(since).unwrap_or(0)))
+        // The beat is a second, so what is over it is the part below one.
+        let since = due.saturating_sub(self.phase).subsec_nanos();
+        due.saturating_sub(Duration::from_nanos(u64::from(since)))
     }
 
     /// A full look as soon as possible, but not within [`PROBE_AGAIN`] of the last one unless it

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::access::{self, AccessAxis, Meaning};
-use super::dir::{Dir, DirId};
+use super::dir::{Dir, DirId, path_text};
 use super::event::EventKind;
 use super::forecast::Forecast;
 use super::identity::{self, Pin, Verdict};
@@ -223,7 +223,7 @@ impl Track {
 
     fn in_flight(&mut self, in_flight: InFlight) {
         let deadline = self.deadline();
-        let dir = self.dir.path.display().to_string();
+        let dir = path_text(&self.dir.path);
         self.access.in_flight(in_flight, deadline, &dir);
     }
 
@@ -252,7 +252,7 @@ impl Track {
         let Some(mount) = &self.mount else {
             return true;
         };
-        let point = mount.point.display();
+        let point = path_text(&mount.point);
         let (cause, message) = if let Some(option) = &mount.emergency {
             let text = format!("the kernel gave up the file system at {point}: {option}");
             (Cause::KernelError, text)
@@ -289,7 +289,8 @@ impl Track {
             (None, Some(failure)) => self.failed(failure),
             (Some(false), _) | (None, None) => self.access.answered(),
         }
-        let (full, space) = (self.full_wait(), self.space_wait());
+        let space = self.space_wait();
+        let full = |rounds| full_wait(self.id, &self.dir, &self.access, rounds);
         self.schedule.ended(now.elapsed, full, space);
         let back = was_elsewhere && identified == Some(true) && !look.probed;
         let newly_pinned = identified == Some(true) && !had_pin;
@@ -442,18 +443,6 @@ impl Track {
         }
     }
 
-    fn full_wait(&self) -> Duration {
-        let interval = self.dir.probe.interval;
-        if self.access.suspicion().is_some() {
-            return schedule::PROBE_AGAIN.min(interval);
-        }
-        if self.access.is_on_probation() {
-            let third = self.dir.thresholds.dwell / 3;
-            return third.max(schedule::PROBE_AGAIN).min(interval);
-        }
-        schedule::spread(self.id, self.schedule.rounds(), interval)
-    }
-
     fn space_wait(&self) -> Duration {
         let longest = schedule::longest_space_wait(&self.dir.probe, self.medium());
         let Some(space) = &self.last_space else {
@@ -546,6 +535,19 @@ impl Track {
         }
         self.history.push_back((now.wall, status));
     }
+}
+
+/// The wait until the next full look.
+fn full_wait(id: DirId, dir: &Dir, access: &AccessAxis, rounds: u64) -> Duration {
+    let interval = dir.probe.interval;
+    if access.suspicion().is_some() {
+        return schedule::PROBE_AGAIN.min(interval);
+    }
+    if access.is_on_probation() {
+        let third = dir.thresholds.dwell / 3;
+        return third.max(schedule::PROBE_AGAIN).min(interval);
+    }
+    schedule::spread(id, rounds, interval)
 }
 
 /// Design 1.4's table, space line.

@@ -68,7 +68,13 @@ pub(super) async fn events(
 ) -> Response {
     let query = match query {
         Ok(Query(query)) => query,
-        Err(rejection) => return bad_request(rejection.body_text()).into_response(),
+        Err(rejection) => {
+            let text = rejection.body_text();
+            let why = text.rsplit_once("string: ").map_or(&*text, |(_, why)| why);
+            let text =
+                format!("{why}; since is the number of an event, limit is from 1 to {MAX_LIMIT}");
+            return bad_request(text).into_response();
+        }
     };
     let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
     if limit == 0 || MAX_LIMIT < limit {

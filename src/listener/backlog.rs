@@ -138,13 +138,17 @@ impl<T> Backlog<T> {
 
     /// Removes all that wait.
     pub(super) fn clear(&mut self) -> Vec<Entry<T>> {
-        let entries = self
-            .lanes
-            .values_mut()
-            .flat_map(|lane| lane.waiting.drain(..));
-        let entries = entries.collect();
-        self.lanes.retain(|_, lane| lane.busy);
-        self.waiting = 0;
+        self.remove_lanes(|_| false)
+    }
+
+    /// Removes what waits in lanes that are not kept.
+    pub(super) fn remove_lanes(&mut self, keep: impl Fn(&LaneKey) -> bool) -> Vec<Entry<T>> {
+        let mut entries = Vec::new();
+        for (_, lane) in self.lanes.iter_mut().filter(|(key, _)| !keep(key)) {
+            entries.extend(lane.waiting.drain(..));
+        }
+        self.lanes.retain(|key, lane| lane.busy || keep(key));
+        self.waiting -= entries.len();
         entries
     }
 
@@ -234,6 +238,22 @@ mod tests {
         let rest: Vec<u64> = backlog.clear().iter().map(|entry| entry.seq).collect();
         assert_eq!(rest, [2, 3, 5]);
         assert_eq!(backlog.len(), 0);
+    }
+
+    #[test]
+    fn a_removed_lane_takes_what_waits_in_it_and_nothing_else() {
+        let mut backlog = Backlog::new(2, 100);
+        for seq in 1..=4 {
+            backlog.push(lane((seq % 2) as u8), seq, seq);
+        }
+        let (key, _) = backlog.take().unwrap();
+        assert_eq!(key, lane(1));
+        let removed = backlog.remove_lanes(|key| *key != lane(1));
+        let removed: Vec<u64> = removed.iter().map(|entry| entry.seq).collect();
+        assert_eq!((removed, backlog.len()), (vec![3], 2));
+        backlog.finish(&key);
+        assert_eq!(taken(&mut backlog), Some((2, 0)));
+        assert_eq!(taken(&mut backlog), Some((4, 0)));
     }
 
     #[test]

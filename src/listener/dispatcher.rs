@@ -2,8 +2,9 @@
 //! safe in the state store, or when the store did not make it safe in its 500 ms. It decides nothing
 //! about events and waits for no listener.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
@@ -163,6 +164,17 @@ impl Dispatcher {
             tracing::warn!("{ended} events waited for listeners that were removed");
         }
         ended
+    }
+
+    /// The directories of a reloaded configuration: what waits at hooks for others is ended.
+    /// Returns how many events that were.
+    pub fn keep_dirs(&self, dirs: &BTreeSet<PathBuf>) -> u64 {
+        let workers = lock(&self.inner.registry.workers);
+        let ended = workers.iter().map(|worker| match worker {
+            Worker::Hook(hook) => hook.keep_dirs(dirs),
+            Worker::Callback(_) => 0,
+        });
+        ended.sum()
     }
 
     /// Takes no more events, waits until those taken are in the store and until the log, callbacks

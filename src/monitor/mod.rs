@@ -13,7 +13,7 @@ use tokio::sync::{mpsc, watch};
 pub use action::Action;
 
 use crate::clock::Clock;
-use crate::health::dir::{Dir, DirId};
+use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
 use crate::health::moment::{Elapsed, Moment};
@@ -42,6 +42,13 @@ const IDLE_TURN: Duration = Duration::from_secs(1);
 /// less than a second, and a crash of ours is no news about a disk.
 const PROBER_AWAY: Duration = Duration::from_secs(5);
 
+/// Events of a start wait for their numbers so long: a store whose last agent was killed opens within
+/// a second or two, and one on a dead disk must not keep events back.
+const NUMBER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// So many may wait: 512 directories that all changed, with the node's own.
+const MAX_UNNUMBERED: usize = 1024;
+
 /// The observed mode may differ from the wanted one for so long before it is an event: a bookie's
 /// own monitor acts within its check interval of 10 s.
 const MODE_GRACE: Duration = Duration::from_secs(30);
@@ -67,8 +74,9 @@ pub struct MonitorOptions {
     pub keep_pin: KeepPin,
     /// Hands events on.
     pub publish: Publish,
-    /// Number of the newest event of earlier runs.
-    pub last_seq: u64,
+    /// Number of the newest event of earlier runs. None while the state store has not said it: then
+    /// events wait for [`Action::Numbered`], because a number must not be given twice, but not long.
+    pub last_seq: Option<u64>,
 }
 
 /// The loop's state.
@@ -87,6 +95,8 @@ pub struct Monitor {
     ready: bool,
     recent: Arc<Vec<Arc<Event>>>,
     last_seq: u64,
+    /// Events that wait for their numbers; none when numbers are known.
+    unnumbered: Option<Vec<Event>>,
     problems: BTreeMap<&'static str, String>,
     duplicates: Vec<String>,
     prober_away: Option<Away>,
@@ -121,7 +131,8 @@ impl Monitor {
             early.is_empty(),
             "nothing is known yet, so nothing can change"
         );
-        let last_seq = options.last_seq;
+        let unnumbered = options.last_seq.is_none().then(Vec::new);
+        let last_seq = options.last_seq.unwrap_or_default();
         let (snapshots, receiver) = watch::channel(Arc::new(empty_snapshot(started)));
         let mut monitor = Monitor {
             clock,
@@ -137,6 +148,7 @@ impl Monitor {
             ready: false,
             recent: Arc::new(Vec::new()),
             last_seq,
+            unnumbered,
             problems: BTreeMap::new(),
             duplicates: Vec::new(),
             prober_away: None,
@@ -187,6 +199,7 @@ impl Monitor {
     }
 
     fn stop(mut self) {
+        self.number();
         self.prober.stop();
         let now = self.clock.now();
         self.publish_snapshot(now);
@@ -245,7 +258,10 @@ impl Monitor {
                 self.events_waiting = true;
             }
             Action::Recall => self.tracker.recall(now, &mut self.options.pins),
-            Action::Numbered(seq) => self.last_seq = self.last_seq.max(seq),
+            Action::Numbered(seq) => {
+                self.last_seq = self.last_seq.max(seq);
+                self.number();
+            }
             Action::Stop => {}
         }
     }
@@ -289,6 +305,11 @@ impl Monitor {
 
     /// What follows from time and from what was applied.
     fn turn(&mut self, now: Moment) {
+        let waiting = self.unnumbered.as_ref().map_or(0, Vec::len);
+        let since = now.elapsed.saturating_sub(self.started.elapsed);
+        if NUMBER_PATIENCE <= since || MAX_UNNUMBERED <= waiting {
+            self.number();
+        }
         self.check_prober(now);
         self.check_mode(now);
         let events = self.tracker.tick(now);
@@ -321,10 +342,15 @@ impl Monitor {
         self.find_duplicates();
     }
 
+    /// Follows from the pins and the configured directories: to be called when either changes.
     fn find_duplicates(&mut self) {
         let duplicates = self.tracker.duplicates().into_iter().map(|(dir, earlier)| {
-            let (dir, earlier) = (dir.path.display(), earlier.path.display());
-            format!("{dir} leads to {earlier}, which is watched already: name each directory once")
+            let (role, path) = (dir.role.name(), path_text(&dir.path));
+            let (earlier_role, earlier) = (earlier.role.name(), path_text(&earlier.path));
+            format!(
+                "the {role} directory {path} leads to the {earlier_role} directory {earlier}, \
+                 which is watched already: name each directory once"
+            )
         });
         self.duplicates = duplicates.collect();
     }
@@ -376,6 +402,7 @@ impl Monitor {
             })
             .collect();
         self.prober.configure(watched);
+        self.find_duplicates();
         self.dirty.extend(self.tracker.dirs().map(|(id, _)| id));
     }
 
@@ -433,8 +460,19 @@ impl Monitor {
         self.tell(vec![event]);
     }
 
+    /// Gives numbers to the events that waited for them.
+    fn number(&mut self) {
+        if let Some(waiting) = self.unnumbered.take() {
+            self.tell(waiting);
+        }
+    }
+
     /// Numbers events and hands them on.
     fn tell(&mut self, events: Vec<Event>) {
+        if let Some(waiting) = &mut self.unnumbered {
+            waiting.extend(events);
+            return;
+        }
         for mut event in events {
             self.last_seq += 1;
             event.seq = self.last_seq;

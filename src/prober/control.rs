@@ -18,7 +18,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 
 use crate::child::{Pipes, frame};
-use crate::health::dir::DirId;
+use crate::health::dir::{DirId, path_text};
 use crate::health::observation::{Mount, Operation};
 use crate::probe::wire::{
     self, Answer, Kind, MAX_FRAME, Place, Request, VERSION, WirePath, device_of,
@@ -311,7 +311,7 @@ impl Control {
                 Ok(())
             }
             Err(error) => {
-                let detail = format!("no thread for {}: {error}", task.path.display());
+                let detail = format!("no thread for {}: {error}", path_text(&task.path));
                 let outcome = trouble(&detail, error.raw_os_error());
                 self.looked(dir, outcome)
             }
@@ -548,9 +548,9 @@ fn what_changed(before: &Mount, now: &Mount) -> String {
             "{} ({}) is mounted at {} instead of {} at {}",
             now.source,
             now.fs_type,
-            now.point.display(),
+            path_text(&now.point),
             before.source,
-            before.point.display()
+            path_text(&before.point)
         )
     } else {
         format!("mount options became {}", now.options)

@@ -14,6 +14,7 @@ use nix::fcntl::{FcntlArg, OFlag, PosixFadviseAdvice, fcntl, openat, posix_fadvi
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, Statvfs, fstatvfs};
 
+use crate::health::dir::path_text;
 use crate::health::observation::{
     Cookie, Device, Durations, Failure, Finding, Identity, Look, Operation, Space,
 };
@@ -299,7 +300,7 @@ impl Round<'_> {
             match difference(&written, &back[..count]) {
                 None => Ok(()),
                 Some(what) => {
-                    let detail = format!("{}: {what}", name.display());
+                    let detail = format!("{}: {what}", path_text(&name));
                     Err(place::found(
                         Operation::Compare,
                         Finding::WrongBytes,

@@ -11,6 +11,7 @@ use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat, major, minor, stat};
 use nix::unistd::{AccessFlags, faccessat, geteuid};
 
+use crate::health::dir::path_text;
 use crate::health::observation::{Device, Failure, Finding, Operation};
 
 /// A directory that is open for the length of one look. The descriptor is `O_PATH`: it reads
@@ -30,7 +31,13 @@ const OPEN: OFlag = OFlag::O_PATH
 
 /// Where a configured path leads, links followed. Done once for each directory, then pinned.
 pub(super) fn resolve(path: &Path) -> Result<PathBuf, Failure> {
-    fs::canonicalize(path).map_err(|error| refused(path, &error))
+    fs::canonicalize(path).map_err(|error| {
+        if errno_of(&error) == Errno::ELOOP {
+            let detail = format!("{} is a loop of symbolic links", path_text(path));
+            return found(Operation::Open, Finding::NotADirectory, detail);
+        }
+        refused(path, &error)
+    })
 }
 
 /// Opens the place that a path was resolved to, with no link in any part of it.
@@ -57,9 +64,9 @@ pub(super) fn check_leads_to(path: &Path, canonical: &Path) -> Result<(), Failur
     }
     let detail = format!(
         "{} leads to {} now, not to {}",
-        path.display(),
-        now.display(),
-        canonical.display()
+        path_text(path),
+        path_text(&now),
+        path_text(canonical)
     );
     Err(found(Operation::Open, Finding::LeadsElsewhere, detail))
 }
@@ -88,7 +95,7 @@ pub(super) fn failure(operation: Operation, errno: Errno, path: &Path) -> Failur
     Failure {
         operation,
         errno: Some(errno as i32),
-        detail: format!("{}: {}", path.display(), errno.desc()),
+        detail: format!("{}: {}", path_text(path), errno.desc()),
         finding: if ours.contains(&errno) {
             Finding::ProberTrouble
         } else {
@@ -146,7 +153,7 @@ fn not_opened(canonical: &Path, errno: Errno) -> Failure {
             SFlag::S_IFLNK => (Finding::LeadsElsewhere, "has become a symbolic link"),
             _ => (Finding::NotADirectory, "is not a directory"),
         };
-        let detail = format!("{} {what}", part.display());
+        let detail = format!("{} {what}", path_text(part));
         return found(Operation::Open, finding, detail);
     }
     failure(Operation::Open, errno, canonical)
@@ -177,7 +184,7 @@ fn refine(failure: &mut Failure, part: &Path, owner: u32, mode: u32, needed: u32
     let us = geteuid().as_raw();
     failure.detail.push_str(&format!(
         " ({} belongs to uid {owner} with mode {:04o}, we are uid {us})",
-        part.display(),
+        path_text(part),
         mode & 0o7777
     ));
     if owner != us && mode & needed == needed {

@@ -12,6 +12,7 @@ mod hangs;
 mod harness;
 mod mounts;
 mod own;
+mod returns;
 mod space;
 
 use harness::runner::{Fault, report_unprivileged, run};
@@ -73,6 +74,8 @@ const FAULTS: &[Fault] = &[
     fault("F06_freed_below_warn", space::freed_below_warn),
     fault("F07_remounted", mounts::remounted),
     fault("F08_journal_aborted", mounts::journal_aborted),
+    fault("F17_mounted_again", returns::mounted_again),
+    fault("F17_bind_unmounted", returns::bind_unmounted),
     fault("F17_unmounted", mounts::unmounted),
     fault("F17_unmounted_outside", mounts::unmounted_outside),
     fault("F18_mounted_over", mounts::mounted_over),

@@ -13,9 +13,8 @@ use dirkeeper::health::dir::DirId;
 use dirkeeper::health::observation::{Cookie, Finding, Observation, Operation};
 use dirkeeper::probe::{LookKind, Report};
 use nix::sys::signal::Signal;
-use tokio::time::Instant;
 
-use watch::{PROBE, Watch, binary, run, watched};
+use watch::{PROBE, Point, Watch, binary, run, watched};
 
 /// Delays are what some of these tests are about. A busy machine is allowed three times as much;
 /// the fault suite measures the true limits.
@@ -154,7 +153,7 @@ fn a_prober_that_is_killed_is_back_in_a_second_ten_times_in_a_row() {
         watch.alive().await;
         for restart in 1..=10 {
             assert_eq!(watch.look(0, PROBE).await.failure, None);
-            let killed = Instant::now();
+            let killed = Point::now();
             watch.signal(Signal::SIGKILL);
             let (reason, restarts, abandoned) = watch.lost().await;
             assert_eq!((restarts, abandoned), (restart, 0), "{reason}");
@@ -176,7 +175,7 @@ fn a_prober_that_says_nothing_is_lost_after_five_seconds_and_replaced() {
         let mut watch = Watch::of(&[dir.path()]);
         watch.alive().await;
         assert_eq!(watch.look(0, PROBE).await.failure, None);
-        let stopped = Instant::now();
+        let stopped = Point::now();
         watch.signal(Signal::SIGSTOP);
         watch.prober.look(DirId(0), PROBE);
         let (reason, _, abandoned) = watch.lost().await;
@@ -212,9 +211,9 @@ fn no_descriptor_stays_open_on_a_directory_and_stopping_ends_the_child() {
         let cwd = fs::read_link(format!("/proc/{child}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
         watch.prober.stop();
-        let end = Instant::now() + Duration::from_secs(10);
+        let begin = Point::now();
         while !watch.children().is_empty() {
-            assert!(Instant::now() < end, "the child ends");
+            assert!(begin.elapsed() < Duration::from_secs(10), "the child ends");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     });

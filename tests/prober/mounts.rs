@@ -11,10 +11,10 @@ use dirkeeper::health::dir::DirId;
 use dirkeeper::health::observation::{Finding, Medium, Operation};
 use dirkeeper::probe::{LookKind, Report};
 use nix::sys::signal::Signal;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::SLACK;
-use super::watch::{PROBE, Watch, binary, run, watched};
+use super::watch::{PROBE, Point, Watch, binary, run, watched};
 
 const INSIDE: &str = "DIRKEEPER_TEST_MOUNTS";
 
@@ -118,7 +118,7 @@ fn a_frozen_file_system_shows_as_in_flight_and_delays_no_other() {
                     assert_eq!(watch.look(dir, PROBE).await.failure, None);
                 }
                 ext4.freeze();
-                let frozen = Instant::now();
+                let frozen = Point::now();
                 watch.prober.look(DirId(0), PROBE);
                 let first = watch.in_flight(0, Duration::ZERO).await;
                 let since = frozen.elapsed();
@@ -161,7 +161,7 @@ fn stopping_does_not_wait_for_a_stuck_look() {
             ext4.freeze();
             watch.prober.look(DirId(0), PROBE);
             watch.in_flight(0, Duration::ZERO).await;
-            started.set(Instant::now()).unwrap();
+            started.set(Point::now()).unwrap();
             watch.prober.stop();
         });
         let took = started.get().unwrap().elapsed();
@@ -190,7 +190,7 @@ fn at_most_three_children_are_left_behind_for_one_disk() {
                 for abandoned in 1..=3 {
                     watch.prober.look(DirId(0), PROBE);
                     watch.in_flight(0, Duration::ZERO).await;
-                    let killed = Instant::now();
+                    let killed = Point::now();
                     watch.signal(Signal::SIGKILL);
                     let (reason, ..) = watch.lost().await;
                     assert!(reason.contains("cannot end"), "{reason}");
@@ -228,7 +228,7 @@ fn changes_of_the_mount_table_are_noticed_within_a_tenth_of_a_second() {
         "changes_of_the_mount_table_are_noticed_within_a_tenth_of_a_second",
         |root| {
             let point = tmpfs(root, "memory", "size=1m");
-            let check = |what: &str, since: Instant| {
+            let check = |what: &str, since: Point| {
                 let took = since.elapsed();
                 assert!(
                     took < Duration::from_millis(300),
@@ -249,7 +249,7 @@ fn changes_of_the_mount_table_are_noticed_within_a_tenth_of_a_second() {
                 assert!(watch.look(0, PROBE).await.probed);
 
                 do_run("mount", &["-o", "remount,ro", text(&point)]);
-                let now = Instant::now();
+                let now = Point::now();
                 assert!(watch.mounted(0).await.read_only);
                 check("remount", now);
                 let signal = |report| match report {
@@ -266,7 +266,7 @@ fn changes_of_the_mount_table_are_noticed_within_a_tenth_of_a_second() {
 
                 // Plain umount works beside an idle prober: nothing is held open.
                 do_run("umount", &[text(&point)]);
-                let now = Instant::now();
+                let now = Point::now();
                 let mount = watch.mounted(0).await;
                 assert_ne!(mount.point, point);
                 check("umount", now);
@@ -386,7 +386,7 @@ fn a_file_system_that_gave_itself_up_is_noticed() {
                 }
             }
             assert!(0 < errors);
-            let now = Instant::now();
+            let now = Point::now();
             let mount = watch.mounted(0).await;
             assert_eq!(mount.emergency.as_deref(), Some("emergency_ro"));
             let took = now.elapsed();

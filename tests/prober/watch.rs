@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -96,14 +97,12 @@ impl Watch {
     pub(crate) async fn lost(&mut self) -> (String, u64, u64) {
         let wanted = |report| match report {
             Report::Lost {
-                reason,
-                restarts,
-                abandoned,
-                ..
-            } => Some((reason, restarts, abandoned)),
+                reason, restarts, ..
+            } => Some((reason, restarts)),
             _ => None,
         };
-        self.until("loss", wanted).await
+        let (reason, restarts) = self.until("loss", wanted).await;
+        (reason, restarts, self.prober.abandoned())
     }
 
     pub(crate) async fn looked(&mut self, dir: u32) -> Look {
@@ -178,4 +177,20 @@ pub(crate) fn run(test: impl Future<Output = ()>) {
         .build()
         .expect("a runtime");
     runtime.block_on(test);
+}
+
+/// A point in time, for the delays that are the subject of these tests.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Point(Duration);
+
+static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::start);
+
+impl Point {
+    pub(crate) fn now() -> Point {
+        Point(CLOCK.elapsed())
+    }
+
+    pub(crate) fn elapsed(self) -> Duration {
+        CLOCK.elapsed() - self.0
+    }
 }

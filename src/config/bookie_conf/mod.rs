@@ -175,6 +175,13 @@ pub(super) fn read(path: &Path, bytes: &[u8], problems: &mut Problems) -> Bookie
         let wrong = Wrong::new(*why, "correct the line");
         problems.error(wrong.at(Place::file(path, *line), "", ""));
     }
+    if bytes.starts_with("\u{feff}".as_bytes()) {
+        let wrong = Wrong::new(
+            "begins with a byte order mark, and the bookie takes it for a part of the first line",
+            "save the file without it",
+        );
+        problems.warn(wrong.at(Place::file(path, 1), "", ""));
+    }
     if let Some(include) = properties.get("include") {
         let wrong = Wrong::new(
             "other files are not read",

@@ -2,7 +2,8 @@
 //! own: one at a time for a directory, some in parallel, again after a wait if it asks for that. An
 //! event is acknowledged when the hook took it or refused it for good, never before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -124,6 +125,8 @@ struct Delivery {
     backoff: Backoff,
     /// When it is tried again; none while it runs.
     next_try: Option<Elapsed>,
+    /// Its directory is not watched any more: it is not tried again.
+    last: bool,
 }
 
 impl State {
@@ -158,6 +161,7 @@ impl State {
             first_try: now,
             backoff: Backoff::new(limits.retry_first, limits.retry_limit),
             next_try: None,
+            last: false,
         };
         self.deliveries.insert(lane.clone(), delivery);
         Some(lane)
@@ -178,7 +182,7 @@ impl State {
                 self.delivered += 1;
                 return Some(Verdict::Delivered);
             }
-            Verdict::Again if self.phase != Phase::Removed => {
+            Verdict::Again if self.phase != Phase::Removed && !delivery.last => {
                 let next_try = now + delivery.backoff.next_wait(fastrand::f64());
                 if next_try <= delivery.first_try + limits.retry_age {
                     self.retried += 1;
@@ -307,8 +311,32 @@ impl HookWorker {
         ended.extend(state.backlog.clear());
         self.shared.wake.notify_one();
         drop(state);
-        let seqs = ended.iter().flat_map(Entry::seqs);
-        self.shared.acknowledge(seqs);
+        self.shared.acknowledge(ended.iter().flat_map(Entry::seqs));
+        ended.len() as u64
+    }
+
+    /// Directories that are not kept are not watched any more: what waits for them is ended and
+    /// acknowledged. A run that is going on may end; it is not repeated.
+    pub(in crate::listener) fn keep_dirs(&self, dirs: &BTreeSet<PathBuf>) -> u64 {
+        let keep = |lane: &LaneKey| lane.as_ref().is_none_or(|dir| dirs.contains(dir));
+        let mut state = lock(&self.shared.state);
+        let mut ended = state.backlog.remove_lanes(keep);
+        let State {
+            deliveries,
+            backlog,
+            ..
+        } = &mut *state;
+        let waiting = deliveries.extract_if(.., |lane, it| !keep(lane) && it.next_try.is_some());
+        for (lane, delivery) in waiting {
+            backlog.finish(&lane);
+            ended.push(delivery.entry);
+        }
+        for (_, delivery) in deliveries.iter_mut().filter(|(lane, _)| !keep(lane)) {
+            delivery.last = true;
+        }
+        self.shared.wake.notify_one();
+        drop(state);
+        self.shared.acknowledge(ended.iter().flat_map(Entry::seqs));
         ended.len() as u64
     }
 }
