@@ -262,8 +262,9 @@ impl Monitor {
         let _ = self.actions.try_send(Action::Probe(None));
     }
 
-    /// Takes the disk that is at this path now as the right one, after `diskReplaced`. False when
-    /// the monitor is too busy to hear it: ask again.
+    /// Takes the disk that is at this path now as the right one, after `diskReplaced`; does nothing
+    /// for a directory that is not replaced. False when the monitor is too busy to hear it: ask
+    /// again.
     pub fn accept(&self, path: impl Into<PathBuf>) -> bool {
         self.actions.try_send(Action::Accept(path.into())).is_ok()
     }

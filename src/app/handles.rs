@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::document::About;
 use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
+use crate::health::status::AccessStatus;
 use crate::http::{Answer, Control, Handles, Order, PastEvent, PastEvents, Refusal};
 use crate::listener::Dispatcher;
 use crate::metrics::{self, ProcessFacts};
@@ -116,16 +117,25 @@ impl Parts {
     fn orders(&self) -> Arc<dyn Fn(Order) -> Answer + Send + Sync> {
         let (actions, snapshots) = (self.actions.clone(), self.snapshots.clone());
         let act = move |order| {
-            let path = |id: DirId| {
+            let refused = |why: &str| Refusal::Refused(why.to_owned());
+            let view = |id: DirId| {
                 let snapshot = snapshots.borrow();
-                let view = snapshot.dirs.iter().find(|view| view.id == id);
-                let gone = "the directory is not watched any more";
-                view.map(|view| view.path.clone())
-                    .ok_or_else(|| Refusal::Refused(gone.to_owned()))
+                let view = snapshot.dirs.iter().find(|view| view.id == id).cloned();
+                view.ok_or_else(|| refused("the directory is not watched any more"))
             };
             let action = match order {
-                Order::Probe { dir } => Action::Probe(dir.map(path).transpose()?),
-                Order::Accept { dir } => Action::Accept(path(dir)?),
+                Order::Probe { dir: None } => Action::Probe(None),
+                Order::Probe { dir: Some(dir) } => Action::Probe(Some(view(dir)?.path.clone())),
+                Order::Accept { dir } => match view(dir)? {
+                    dir if dir.access_status == AccessStatus::Replaced => {
+                        Action::Accept(dir.path.clone())
+                    }
+                    _ => {
+                        return Err(refused(
+                            "the directory is not replaced: there is nothing to accept",
+                        ));
+                    }
+                },
                 Order::SetMode { .. } => return Err(Refusal::NotSupported),
             };
             actions.try_send(action).map_err(|_| Refusal::Busy)

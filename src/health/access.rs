@@ -270,14 +270,32 @@ impl AccessAxis {
     /// condition; without one, vanished and replaced take good rounds to end.
     pub fn identified(&mut self) {
         if self.failed.is_some() || self.hung.is_some() || self.read_only.is_some() {
-            self.accept();
+            self.replaced = None;
+            self.vanished = None;
         }
     }
 
-    /// An operator took the disk that is there as the right one.
+    /// An operator took the disk that is there as the right one. It is not known to work before a
+    /// good round has shown it.
     pub fn accept(&mut self) {
         self.replaced = None;
         self.vanished = None;
+        self.lost(Reason {
+            cause: Cause::WrongDevice,
+            operation: Operation::Open,
+            errno: None,
+            message: "accepted by an operator, not probed yet".to_owned(),
+        });
+    }
+
+    /// A round that was good up to a write for which there was no space. The directory answers, so
+    /// nothing but `failed`, which a write has to disprove, outlives such rounds.
+    pub fn refused_round(&mut self, now: Elapsed, dwell: Duration) {
+        if self.failed.is_some() {
+            self.answered();
+        } else {
+            self.good_round(now, dwell);
+        }
     }
 
     /// An operation is still running.
@@ -406,6 +424,28 @@ mod tests {
         axis.set(AccessStatus::Replaced, reason(Operation::Open));
         axis.accept();
         assert_eq!(axis.status(), AccessStatus::ReadOnly);
+    }
+
+    #[test]
+    fn no_space_ends_a_hang_but_not_a_failure() {
+        let reason = |operation| Reason {
+            cause: Cause::Io,
+            operation,
+            errno: None,
+            message: String::new(),
+        };
+        for (status, after) in [
+            (AccessStatus::Hung, AccessStatus::Ok),
+            (AccessStatus::Vanished, AccessStatus::Ok),
+            (AccessStatus::Failed, AccessStatus::Failed),
+        ] {
+            let mut axis = AccessAxis::default();
+            axis.set(status, reason(Operation::Sync));
+            for second in 0..4 {
+                axis.refused_round(Duration::from_secs(second), Duration::ZERO);
+            }
+            assert_eq!(axis.status(), after, "{status:?}");
+        }
     }
 
     #[test]

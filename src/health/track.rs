@@ -158,12 +158,17 @@ impl Track {
     }
 
     /// An operator takes what is there as the right disk: the pin is made anew by the next look.
-    pub fn accept(&mut self, now: Moment) {
+    /// False when nothing else than the pinned disk was seen: what might appear next is not it.
+    pub fn accept(&mut self, now: Moment) -> bool {
+        if self.access.status() != AccessStatus::Replaced {
+            return false;
+        }
         self.pin = None;
         self.at_home = false;
         self.forecast.reset();
         self.access.accept();
         self.schedule.hurry(now.elapsed, true);
+        true
     }
 
     /// The pin of an earlier run became known after the start. The next look compares.
@@ -286,7 +291,7 @@ impl Track {
         self.at_home = identified == Some(true) && self.pin.is_some();
         match (identified, &look.failure) {
             (Some(true), _) => self.take_in(now, &look),
-            (None, Some(failure)) => self.failed(failure),
+            (None, Some(failure)) => self.failed(now, failure),
             (Some(false), _) | (None, None) => self.access.answered(),
         }
         let space = self.space_wait();
@@ -371,7 +376,7 @@ impl Track {
                 .observe(now.elapsed, space.size, space.available);
         }
         match &look.failure {
-            Some(failure) => self.failed(failure),
+            Some(failure) => self.failed(now, failure),
             None => self.succeeded(now, look),
         }
         if let Some(space) = &look.space {
@@ -401,12 +406,13 @@ impl Track {
         }
     }
 
-    fn failed(&mut self, failure: &Failure) {
+    fn failed(&mut self, now: Moment, failure: &Failure) {
         let meaning = access::meaning(failure);
         let reason = self.explain(meaning, failure);
         *self.failures.entry(reason.cause).or_default() += 1;
         if let Meaning::Full(_) = meaning {
-            self.access.answered();
+            let dwell = self.dir.thresholds.dwell;
+            self.access.refused_round(now.elapsed, dwell);
             self.space.refuse(reason);
         } else {
             self.access.failed_look(meaning, reason);

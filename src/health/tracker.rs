@@ -165,13 +165,13 @@ impl Tracker {
         }
     }
 
-    /// An operator takes the disk that is there as the right one. False for an unknown id.
+    /// An operator takes the disk that is there as the right one. False when the directory is not
+    /// `replaced` (there is nothing to accept) or not configured.
     pub fn accept(&mut self, now: Moment, id: DirId) -> bool {
         let Some(place) = self.place(id) else {
             return false;
         };
-        self.tracks[place].accept(now);
-        true
+        self.tracks[place].accept(now)
     }
 
     /// Takes over pins of an earlier run that became known only now. Each stands above the one that

@@ -244,8 +244,9 @@ impl Monitor {
                     .map(|(id, _)| id)
                     .collect();
                 for id in ids {
-                    self.tracker.accept(now, id);
-                    self.prober.resolve_again(id);
+                    if self.tracker.accept(now, id) {
+                        self.prober.resolve_again(id);
+                    }
                 }
             }
             Action::ModeObserved(mode) => self.mode_observed(now, mode),
