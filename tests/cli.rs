@@ -486,10 +486,10 @@ fn the_first_command_of_the_readme_has_a_verdict_within_a_second() {
         .lines()
         .map(Result::unwrap)
         .find_map(|line| {
-            let (_, after) = line.split_once("page http://")?;
-            Some(after.split('/').next()?.to_owned())
+            let (_, after) = line.split_once("listening on ")?;
+            Some(after.split(',').next()?.to_owned())
         })
-        .expect("the log says where the page is");
+        .expect("the log says where the agent listens");
     while !get(&address, "/readyz").starts_with("HTTP/1.1 200 ") {
         assert!(clock.elapsed() < PATIENCE, "never ready");
         thread::park_timeout(Duration::from_millis(5));

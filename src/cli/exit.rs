@@ -90,8 +90,7 @@ impl Exit {
     #[must_use]
     pub fn of(error: &anyhow::Error) -> Exit {
         for layer in error.chain() {
-            let token = layer.downcast_ref::<StartError>();
-            if layer.is::<config::Problems>() || matches!(token, Some(StartError::Token { .. })) {
+            if layer.is::<config::Problems>() {
                 return Exit::Config;
             }
             if let Some(error) = layer.downcast_ref() {

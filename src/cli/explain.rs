@@ -56,7 +56,11 @@ fn steps(dir: &DirView) -> Vec<String> {
         .as_ref()
         .filter(|reason| !dir.durations.contains_key(&reason.operation));
     if dir.durations.is_empty() && stopped.is_none() {
-        return vec!["nothing has answered yet".to_owned()];
+        let text = match dir.last_observation {
+            None => "nothing has answered yet",
+            Some(_) => "looked at, and not probed",
+        };
+        return vec![text.to_owned()];
     }
     let mut steps = Vec::new();
     let operations = Operation::ALL.into_iter();

@@ -30,22 +30,6 @@ pub fn greeting(started: &Started) -> String {
     text
 }
 
-/// The same in one line, for a log: what runs without a terminal says that it runs as well.
-#[must_use]
-pub fn line(started: &Started) -> String {
-    let dirs = started.dirs.iter().map(|(role, path)| {
-        let path = printable(&path_text(path));
-        format!("{} {path}", role.name())
-    });
-    format!(
-        "dirkeeper {} watches {}; page {}, state {}",
-        crate::VERSION,
-        dirs.collect::<Vec<_>>().join(", "),
-        page(started.address),
-        printable(&path_text(&started.state_dir)),
-    )
-}
-
 fn page(address: SocketAddr) -> String {
     let page = url(address);
     if address.ip().is_unspecified() {
@@ -83,6 +67,6 @@ mod tests {
         let first = greeting(&started);
         started.address = "[::]:80".parse().unwrap();
         started.hooks.clear();
-        insta::assert_snapshot!(first + "\n" + &greeting(&started) + "\n" + &line(&started));
+        insta::assert_snapshot!(first + "\n" + &greeting(&started));
     }
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use super::args::RunArguments;
 use super::block_on;
 use super::exit::{Exit, Failure};
-use super::greeting::{greeting, line};
+use super::greeting::greeting;
 use crate::app::{self, Started};
 use crate::child;
 
@@ -19,11 +19,9 @@ pub fn run(arguments: RunArguments) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// Says what was started: on a terminal in some lines, in a log in one.
+/// On a terminal, says what was started; the log has it in one line.
 fn greet(started: &Started) {
     if std::io::stderr().is_terminal() {
         eprintln!("{}", greeting(started));
-    } else {
-        tracing::info!("{}", line(started));
     }
 }

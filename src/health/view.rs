@@ -139,6 +139,12 @@ fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
             "answers again; recovered after more good rounds and the dwell time",
         );
     }
+    if track.awaits_cookie() && track.last_looked.is_some() {
+        line(
+            now.wall,
+            "not probed: there is no current/VERSION, and nothing is written before a bookie was initialised here",
+        );
+    }
     if track.space.is_leaving() {
         line(
             now.wall,

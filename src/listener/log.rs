@@ -118,7 +118,7 @@ mod tests {
             coalesced: 3,
             ..full(44, "/mnt/l1")
         };
-        insta::assert_snapshot!(line(&recovered), @"event 44 diskRecovered: /mnt/l1 (ledger), access: ok (was read only); wanted mode: read-only; 3 events before it left out");
+        insta::assert_snapshot!(line(&recovered), @"event 44 diskRecovered: /mnt/l1 (ledger), access: ok (was read-only); wanted mode: read-only; 3 events before it left out");
     }
 
     #[test]
