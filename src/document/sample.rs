@@ -217,7 +217,7 @@ pub(crate) fn snapshot() -> Snapshot {
             reason: Some("diskFull /mnt/l1".to_owned()),
             observed: None,
             high_priority_writes: true,
-            transitions: BTreeMap::from([((Mode::ReadOnly, "diskFull".to_owned()), 1)]),
+            transitions: BTreeMap::from([((Mode::ReadOnly, "disks"), 1)]),
         },
         totals: BTreeMap::from([(Role::Journal, space(40)), (Role::Ledger, space(4))]),
         recent_events: Arc::new(events),

@@ -9,6 +9,7 @@
 pub mod access;
 pub mod bookkeeper;
 pub mod dir;
+mod edge;
 pub mod event;
 pub mod forecast;
 pub mod identity;

@@ -64,8 +64,8 @@ pub struct ModeView {
     pub observed: Option<Mode>,
     /// Recovery writes are possible.
     pub high_priority_writes: bool,
-    /// Mode changes so far, by target and reason.
-    pub transitions: BTreeMap<(Mode, String), u64>,
+    /// Mode changes so far, by target and reason: `disks` when they asked for it, else `other`.
+    pub transitions: BTreeMap<(Mode, &'static str), u64>,
 }
 
 /// One directory.

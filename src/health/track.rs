@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use super::access::{self, AccessAxis, Meaning};
 use super::dir::{Dir, DirId, path_text};
+use super::edge::{access_event, latency_event, space_event};
 use super::event::EventKind;
 use super::forecast::Forecast;
 use super::identity::{self, Pin, Verdict};
 use super::latency::LatencyAxis;
-use super::moment::Moment;
+use super::moment::{Elapsed, Moment};
 use super::observation::{
     Cookie, Durations, Failure, Identity, InFlight, Look, Medium, Mount, Observation, Operation,
     Space,
@@ -57,6 +58,8 @@ pub struct Track {
     /// The forecast as of the newest slow tick.
     pub(super) forecast_view: Option<ForecastView>,
     pub(super) forecast_told: bool,
+    /// Since when the forecast has said that it will be full soon.
+    pub(super) forecast_since: Option<Elapsed>,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -120,6 +123,7 @@ impl Track {
             told_at: None,
             forecast_view: None,
             forecast_told: false,
+            forecast_since: None,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
@@ -186,6 +190,11 @@ impl Track {
         let space = self.last_space.as_ref()?;
         let reserve = self.dir.thresholds.high_priority_reserve;
         Some(HighPriorityRoom::of(space.available, reserve))
+    }
+
+    /// The newest numbers, unless they are of a disk that is not there any more.
+    pub(super) fn present_space(&self) -> Option<&Space> {
+        self.last_space.as_ref().filter(|_| !self.is_elsewhere())
     }
 
     /// The storage under the directory, as far as known.
@@ -554,47 +563,4 @@ fn full_wait(id: DirId, dir: &Dir, access: &AccessAxis, rounds: u64) -> Duration
         return third.max(schedule::PROBE_AGAIN).min(interval);
     }
     schedule::spread(id, rounds, interval)
-}
-
-/// Design 1.4's table, space line.
-fn space_event(
-    told: SpaceStatus,
-    known: Option<SpaceStatus>,
-    now: SpaceStatus,
-) -> Option<EventKind> {
-    use SpaceStatus::{AlmostFull, Full, Ok, Unknown};
-    // After a time without knowledge, what was known before decides which edge it is.
-    let before = if told == Unknown { known } else { Some(told) };
-    match (before, now) {
-        (_, Unknown) => Some(EventKind::DiskUnknown),
-        (_, Full) => Some(EventKind::DiskFull),
-        (Some(Full), Ok) => Some(EventKind::DiskWritable),
-        (Some(Full), AlmostFull) => Some(EventKind::DiskJustWritable),
-        (Some(AlmostFull), Ok) => Some(EventKind::DiskBelowWarn),
-        (_, AlmostFull) => Some(EventKind::DiskAlmostFull),
-        (Some(Ok), Ok) => Some(EventKind::DiskRecovered),
-        (Some(Unknown) | None, Ok) => None,
-    }
-}
-
-/// Design 1.4's table, access line.
-fn access_event(known: bool, now: AccessStatus) -> Option<EventKind> {
-    match now {
-        AccessStatus::Ok => known.then_some(EventKind::DiskRecovered),
-        AccessStatus::Unknown => known.then_some(EventKind::DiskUnknown),
-        AccessStatus::ReadOnly => Some(EventKind::DiskReadOnly),
-        AccessStatus::Hung => Some(EventKind::DiskHung),
-        AccessStatus::Failed => Some(EventKind::DiskFailed),
-        AccessStatus::Vanished => Some(EventKind::DiskVanished),
-        AccessStatus::Replaced => Some(EventKind::DiskReplaced),
-    }
-}
-
-/// Design 1.4's table, latency line.
-fn latency_event(told: LatencyStatus, now: LatencyStatus) -> Option<EventKind> {
-    match (told, now) {
-        (_, LatencyStatus::Slow) => Some(EventKind::DiskSlow),
-        (LatencyStatus::Slow, _) => Some(EventKind::DiskRecovered),
-        _ => None,
-    }
 }

@@ -23,6 +23,10 @@ use super::view::{back_to_good, reason, view};
 /// A forecast is told when the directory will be full within this time: enough to act by hand.
 const FORECAST_HORIZON: Duration = Duration::from_secs(3600);
 
+/// A forecast is told when it has held for this part of the time that it foretells: one of an hour
+/// for six minutes, one of ten minutes for one. A burst of writes is no trend.
+const FORECAST_PART: u32 = 10;
+
 /// How often forecasts and reminders are considered; both are about minutes.
 const SLOW_TICK: Duration = Duration::from_secs(5);
 
@@ -303,7 +307,7 @@ impl Tracker {
     pub fn totals(&self) -> BTreeMap<super::dir::Role, super::observation::Space> {
         node::totals(self.tracks.iter().filter_map(|track| {
             let device = track.mount.as_ref().map(|mount| mount.device);
-            Some((track.dir.role, device, track.last_space.as_ref()?))
+            Some((track.dir.role, device, track.present_space()?))
         }))
     }
 
@@ -433,7 +437,13 @@ impl Tracker {
         let full = track.space.status() == SpaceStatus::Full;
         let told = track.forecast_told;
         if !soon || told || full {
-            self.tracks[place].forecast_told = told && !not_soon && !full;
+            track.forecast_told = told && !not_soon && !full;
+            track.forecast_since = track.forecast_since.filter(|_| soon && !full);
+            return None;
+        }
+        let since = *track.forecast_since.get_or_insert(now.elapsed);
+        let lasted = now.elapsed.saturating_sub(since);
+        if forecast.is_some_and(|view| lasted < view.expected / FORECAST_PART) {
             return None;
         }
         self.tracks[place].forecast_told = true;

@@ -80,10 +80,12 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         access_status: track.access.status(),
         latency_status: track.latency.status(),
         reason: reason(track).cloned(),
-        space: track.last_space,
-        usage_ratio: track.last_space.as_ref().and_then(space::usage_ratio),
+        space: track.present_space().copied(),
+        usage_ratio: track.present_space().and_then(space::usage_ratio),
         thresholds: track.dir.thresholds,
-        forecast: track.forecast_view,
+        forecast: track
+            .forecast_view
+            .filter(|_| track.present_space().is_some()),
         last_observation: track.last_looked.map(|at| at.wall),
         last_probe_success: track.last_probe_success.map(|at| at.wall),
         durations: track.durations.clone(),
@@ -93,7 +95,9 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         evidence: evidence(track, now),
         transitions: track.transitions.clone(),
         failures: track.failures.clone(),
-        high_priority_room: track.high_priority_room(),
+        high_priority_room: track
+            .high_priority_room()
+            .filter(|_| track.present_space().is_some()),
         history: track.history.iter().copied().collect(),
     }
 }

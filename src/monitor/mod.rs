@@ -108,7 +108,7 @@ pub struct Monitor {
     observed_mode: Option<Mode>,
     mode_differs_since: Option<Elapsed>,
     mismatch_told: bool,
-    mode_transitions: BTreeMap<(Mode, String), u64>,
+    mode_transitions: BTreeMap<(Mode, &'static str), u64>,
 }
 
 /// The prober is not there.
@@ -161,7 +161,7 @@ impl Monitor {
             observed_mode: None,
             mode_differs_since: None,
             mismatch_told: false,
-            mode_transitions: BTreeMap::new(),
+            mode_transitions: all_transitions(),
         };
         monitor.watch_configured();
         // Known at once from the pins of an earlier run.
@@ -444,13 +444,11 @@ impl Monitor {
         if from == to {
             return;
         }
-        let reason = self
-            .tracker
-            .node()
-            .wanted_reason()
-            .unwrap_or("none")
-            .to_owned();
-        *self.mode_transitions.entry((to, reason)).or_default() += 1;
+        // A closed list, because it becomes a label.
+        let asked = self.tracker.node().wanted() == Some(to);
+        let reason = if asked { "disks" } else { "other" };
+        let count = self.mode_transitions.entry((to, reason)).or_default();
+        *count += 1;
         let message = format!("the server is {} now, it was {}", to.name(), from.name());
         let change = Some((from.name(), to.name()));
         let event = self
@@ -559,6 +557,15 @@ impl Monitor {
         self.events_waiting = false;
         self.snapshots.send_replace(Arc::new(snapshot));
     }
+}
+
+/// Every mode and reason, so that each series exists from the first scrape.
+fn all_transitions() -> BTreeMap<(Mode, &'static str), u64> {
+    let modes = [Mode::Writable, Mode::ReadOnly];
+    modes
+        .into_iter()
+        .flat_map(|mode| [((mode, "disks"), 0), ((mode, "other"), 0)])
+        .collect()
 }
 
 fn empty_snapshot(now: Moment) -> Snapshot {
