@@ -1,7 +1,7 @@
 //! What the HTTP server is handed: closures over the parts, none of which blocks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -13,7 +13,7 @@ use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
 use crate::http::{Answer, Control, Handles, Order, PastEvent, PastEvents, Refusal};
 use crate::listener::Dispatcher;
-use crate::metrics::{self, ProcessFacts};
+use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;
 use crate::state::Store;
 
@@ -47,10 +47,15 @@ impl Parts {
         let metrics = {
             let (snapshots, own) = (self.snapshots.clone(), Arc::clone(&self_view));
             let about = self.about.clone();
+            let process = Mutex::new(ProcessReader::default());
             Arc::new(move || {
                 let mut text = String::new();
                 let snapshot = Arc::clone(&snapshots.borrow());
-                metrics::render(&snapshot, &own(), &about, &ProcessFacts::read(), &mut text);
+                let facts = process
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .read();
+                metrics::render(&snapshot, &own(), &about, &facts, &mut text);
                 text
             })
         };

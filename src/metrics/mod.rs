@@ -14,7 +14,7 @@ use crate::document::{About, path_text};
 use crate::health::snapshot::{DirView, Histogram, SelfView, Snapshot};
 
 pub use family::reference;
-pub use process::ProcessFacts;
+pub use process::{ProcessFacts, ProcessReader};
 
 /// Bytes of text that one directory needs, with a path of usual length; measured. A wrong guess
 /// costs a larger copy.

@@ -143,6 +143,9 @@ impl Control {
         }
         self.say(&Answer::Greeting { version: VERSION })?;
         loop {
+            for lane in self.lanes.values_mut() {
+                lane.hand_over();
+            }
             self.write_answers()?;
             let now = self.time.clock.elapsed();
             if self.last_heartbeat + HEARTBEAT <= now {

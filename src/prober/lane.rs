@@ -155,8 +155,9 @@ impl Slot {
 /// The control thread's end of a lane. Dropping it ends the thread once that has nothing to do.
 #[derive(Debug)]
 pub(super) struct Lane {
-    // Boxed, because the queue takes room for thirty at once.
-    jobs: Sender<Box<Job>>,
+    jobs: Sender<Vec<Job>>,
+    /// Given and not handed over yet: jobs that come together wake the thread once.
+    waiting: Vec<Job>,
     slot: Arc<Slot>,
     /// Jobs given and not answered.
     pub(super) pending: usize,
@@ -175,50 +176,49 @@ impl Lane {
         tools: &Arc<Tools>,
         tell: impl Fn(Done, bool) + Send + 'static,
     ) -> io::Result<Lane> {
-        let (jobs, queue) = mpsc::channel::<Box<Job>>();
+        let (jobs, queue) = mpsc::channel::<Vec<Job>>();
         let slot = Arc::new(Slot::new(time.clone()));
         let (shown, tools) = (Arc::clone(&slot), Arc::clone(tools));
         let thread = thread::Builder::new().name("lane".into()).stack_size(STACK);
         thread.spawn(move || {
-            let mut next = queue.recv().ok();
-            while let Some(job) = next.take() {
-                shown.take_up(&job);
-                let look = panic::AssertUnwindSafe(|| look::run(&job.task, &shown, &tools));
-                let outcome = panic::catch_unwind(look).unwrap_or_else(|_| {
-                    shown.end();
-                    look::trouble("a look ended in a panic", None)
-                });
-                next = queue.try_recv().ok();
-                // An answer may wait for that of a quick look that follows at once; should the look
-                // hang, the next heartbeat takes the answer along.
-                let alone = next
-                    .as_ref()
-                    .is_none_or(|next| next.task.kind != Kind::Space);
-                let done = Done {
-                    lane: key,
-                    token: job.token,
-                    dir: job.dir,
-                    outcome,
-                };
-                tell(done, alone);
-                if next.is_none() {
-                    next = queue.recv().ok();
+            for jobs in queue {
+                let mut jobs = jobs.into_iter().peekable();
+                while let Some(job) = jobs.next() {
+                    let outcome = look_at(&job, &shown, &tools);
+                    // An answer may wait for that of a quick look that follows at once; should the
+                    // look hang, the next heartbeat takes the answer along.
+                    let quick = |next: &Job| next.task.kind == Kind::Space;
+                    let at_once = !jobs.peek().is_some_and(quick);
+                    let done = Done {
+                        lane: key,
+                        token: job.token,
+                        dir: job.dir,
+                        outcome,
+                    };
+                    tell(done, at_once);
                 }
             }
         })?;
         Ok(Lane {
             jobs,
+            waiting: Vec::new(),
             slot,
             pending: 0,
             age: (0, Duration::ZERO),
         })
     }
 
-    /// Queues a job. Never blocks; each directory has at most one.
+    /// Takes a job, for [`Lane::hand_over`]. Each directory has at most one.
     pub(super) fn give(&mut self, job: Job) {
-        // The thread ends only after this end of the queue is gone.
-        if self.jobs.send(Box::new(job)).is_ok() {
-            self.pending += 1;
+        self.waiting.push(job);
+        self.pending += 1;
+    }
+
+    /// Hands the thread all that was given. Never blocks.
+    pub(super) fn hand_over(&mut self) {
+        if !self.waiting.is_empty() {
+            // The thread ends only after this end of the queue is gone.
+            let _ = self.jobs.send(std::mem::take(&mut self.waiting));
         }
     }
 
@@ -240,6 +240,15 @@ impl Lane {
         self.age = (running.sequence, age);
         Some((running, age))
     }
+}
+
+fn look_at(job: &Job, shown: &Slot, tools: &Tools) -> Outcome {
+    shown.take_up(job);
+    let look = panic::AssertUnwindSafe(|| look::run(&job.task, shown, tools));
+    panic::catch_unwind(look).unwrap_or_else(|_| {
+        shown.end();
+        look::trouble("a look ended in a panic", None)
+    })
 }
 
 #[cfg(test)]
@@ -289,6 +298,7 @@ mod tests {
         let (slot, clock, _) = slot();
         let (jobs, _queue) = mpsc::channel();
         let mut lane = Lane {
+            waiting: Vec::new(),
             jobs,
             slot: Arc::new(slot),
             pending: 0,
