@@ -95,7 +95,7 @@ pub enum Answer {
         /// The child's [`VERSION`].
         version: u32,
     },
-    /// Still here; sent twice a second.
+    /// Still here; sent when nothing else was said for half a second.
     Heartbeat,
     /// A look ended.
     Looked {

@@ -94,6 +94,8 @@ pub(super) struct Control {
     dirs: BTreeMap<DirId, Watched>,
     lanes: BTreeMap<LaneKey, Lane>,
     last_heartbeat: Duration,
+    /// Something was said since then.
+    has_spoken: bool,
     last_token: u64,
 }
 
@@ -128,6 +130,7 @@ impl Control {
             dirs: BTreeMap::new(),
             lanes: BTreeMap::new(),
             last_heartbeat: Duration::ZERO,
+            has_spoken: false,
             last_token: 0,
         })
     }
@@ -457,7 +460,10 @@ impl Control {
         let gap = now.saturating_sub(self.last_heartbeat).min(MAX_GAP);
         self.last_heartbeat = now;
         self.time.attend(gap);
-        self.say(&Answer::Heartbeat)?;
+        // Whatever was said since the last one says as well that we are here.
+        if !std::mem::take(&mut self.has_spoken) {
+            self.say(&Answer::Heartbeat)?;
+        }
         let mut overdue: BTreeMap<LaneKey, (Running, Duration)> = BTreeMap::new();
         for (key, lane) in &mut self.lanes {
             if let Some((running, age)) = lane.in_flight(gap)
@@ -494,6 +500,7 @@ impl Control {
     }
 
     fn write_answers(&mut self) -> io::Result<()> {
+        self.has_spoken |= !self.out.is_empty();
         self.answers.write_all(&self.out)?;
         self.out.clear();
         Ok(())
