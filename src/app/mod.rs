@@ -132,7 +132,12 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
     let agent = Agent::start(sources, config, log.dropped(), address, token).await?;
     let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
     tracing::info!(
-        "watching {dirs} directories, listening on {address}, state in {}",
+        "watching {dirs} {}, listening on {address}, state in {}",
+        if dirs == 1 {
+            "directory"
+        } else {
+            "directories"
+        },
         state_dir.display()
     );
     greet(&started);
