@@ -86,6 +86,15 @@ impl Watch {
         found.unwrap_or_else(|_| panic!("no {what} within {limit:?}"))
     }
 
+    /// Reads nothing until the queue of reports is full, so that answers have to wait elsewhere.
+    pub(crate) async fn until_nothing_fits(&mut self) {
+        let begin = Point::now();
+        while self.reports.len() < self.reports.max_capacity() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "the queue fills");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) async fn alive(&mut self) -> u64 {
         let wanted = |report| match report {
             Report::Alive { child } => Some(child),
