@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
-use crate::harness::memory_fs::{DyingDisk, Effect};
+use crate::harness::dying_disk::DyingDisk;
+use crate::harness::memory_fs::Effect;
 use crate::harness::run::{text, wait_for};
 use crate::harness::sweep::{MARK, sweep};
 
