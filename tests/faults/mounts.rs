@@ -227,7 +227,7 @@ pub(crate) fn not_permitted(bench: &Bench) {
     }
     let agent = Plan::new(bench)
         .copied_to(bench.folder())
-        .as_user(NOBODY)
+        .by_user(NOBODY)
         .state_dir(&state)
         .dir(disk.path())
         .start();

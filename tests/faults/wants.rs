@@ -98,7 +98,7 @@ pub(crate) fn only_the_agent_is_refused(bench: &Bench) {
     let agent = Plan::new(bench)
         .set("interval", INTERVAL)
         .copied_to(bench.folder())
-        .as_user(NOBODY)
+        .by_user(NOBODY)
         .state_dir(&state)
         .dir(disk.path())
         .start();

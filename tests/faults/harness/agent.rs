@@ -132,7 +132,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Runs it as this user, without any privilege.
-    pub(crate) fn as_user(self, user: u32) -> Self {
+    pub(crate) fn by_user(self, user: u32) -> Self {
         let [user, group] = ["reuid", "regid"].map(|what| format!("--{what}={user}"));
         self.wrapper(&["setpriv", &user, &group, "--clear-groups", "--"])
     }

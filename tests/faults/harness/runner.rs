@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::bench::{Bench, Place, Settings};
 use super::peers::Peers;
+use super::stage::is_ending;
 use super::sweep;
 
 /// So many tests with limits below a second at a time: their starts must not be felt by the others.
@@ -246,10 +247,8 @@ fn run_all(
     let queue = Mutex::new(queue);
     let failures = Mutex::new(Vec::new());
     let next = || {
-        queue
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .pop_front()
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.pop_front().filter(|_| !is_ending())
     };
     std::thread::scope(|scope| {
         for _ in 0..jobs {
