@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -86,13 +87,15 @@ pub(crate) fn waits_for_its_end(bench: &Bench) {
 
 /// Ctrl-C, or the death of the keeper or the worker: nothing stays behind.
 pub(crate) fn cleans_when_killed(bench: &Bench) {
+    let ways = [
+        (Signal::SIGINT, Whom::Keeper),
+        (Signal::SIGKILL, Whom::Keeper),
+        (Signal::SIGKILL, Whom::Worker),
+    ];
     std::thread::scope(|scope| {
-        for (signal, whom) in [
-            (Signal::SIGINT, Whom::Keeper),
-            (Signal::SIGKILL, Whom::Keeper),
-            (Signal::SIGKILL, Whom::Worker),
-        ] {
-            scope.spawn(move || cleans_after(bench, signal, whom));
+        let start = |(signal, whom)| scope.spawn(move || cleans_after(bench, signal, whom));
+        for way in ways.map(start) {
+            way.join().unwrap_or_else(|panic| resume_unwind(panic));
         }
     });
 }
