@@ -31,7 +31,7 @@ pub(crate) struct Settings {
     /// Tests at a time.
     pub(crate) jobs: usize,
     /// True limits.
-    strict: bool,
+    pub(crate) strict: bool,
     /// File for measured times, one JSON object a line.
     results: Option<PathBuf>,
     /// The program under test.

@@ -21,9 +21,11 @@ const QUIET_JOBS: usize = 4;
 /// What a test bears beside it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Company {
-    /// Nobody: it measures what any load would change, or holds up what others ask.
+    /// Nobody: it measures what any load would change.
     Nobody,
-    /// Others that mostly wait: its limits are below a second.
+    /// Nobody whose peers are asked: it holds up their answers.
+    NobodyWhoAsks,
+    /// Others that mostly wait: its limits are strict and narrow.
     Quiet,
     /// Anybody.
     Anybody,
@@ -89,6 +91,16 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    /// Whom it bears with these settings.
+    fn company(&self, settings: &Settings) -> Company {
+        match self.fault.company {
+            Company::NobodyWhoAsks if settings.peers => Company::Nobody,
+            Company::Quiet if settings.strict => Company::Quiet,
+            Company::Nobody => Company::Nobody,
+            _ => Company::Anybody,
+        }
+    }
+
     /// As it is printed and as its folder is called.
     fn name(&self) -> String {
         if self.fault.each_kind {
@@ -214,7 +226,7 @@ pub(crate) fn run(faults: &[Fault], root: &Path) -> i32 {
     ] {
         let (now, later): (Vec<_>, Vec<_>) = turns
             .into_iter()
-            .partition(|turn| turn.fault.company == company);
+            .partition(|turn| turn.company(&settings) == company);
         turns = later;
         let run = |turn: &Turn<'_>| {
             let result = run_one(turn, root, &settings, peers.clone());
