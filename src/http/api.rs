@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::problem::{Problem, json_answer};
-use crate::document::{DirDocument, dir_document, json, path_text, status_document};
+use crate::document::{DirDocument, dir_document, json, path_text, printable, status_document};
 use crate::health::snapshot::{DirView, Snapshot};
 
 /// The list of `/api/v1/dirs`.
@@ -73,16 +74,22 @@ pub(super) fn dir(State(shared): State<Shared>, uri: Uri) -> Ready<Response> {
     })
 }
 
-/// The directory with this index or absolute path; a path may be the bytes themselves or the text
-/// that stands for them. A path that has two roles is found with the first of them.
+/// The directory with this index or absolute path. A path is taken as the documents write it, as
+/// outputs for people write it, or as its bytes, in this order: whatever was copied is found. A path
+/// that has two roles is found with the first of them.
 pub(super) fn find_dir(snapshot: &Snapshot, key: &[u8]) -> Result<Arc<DirView>, Problem> {
     let text = String::from_utf8_lossy(key);
     let found = match text.parse::<usize>() {
         Ok(index) => snapshot.dirs.get(index),
-        Err(_) => snapshot
-            .dirs
-            .iter()
-            .find(|dir| dir.path.as_os_str().as_bytes() == key || path_text(&dir.path) == text),
+        Err(_) => {
+            let ways: [&dyn Fn(&Path) -> bool; 3] = [
+                &|path| path_text(path) == text,
+                &|path| printable(&path_text(path)) == text,
+                &|path| path.as_os_str().as_bytes() == key,
+            ];
+            let mut ways = ways.iter();
+            ways.find_map(|is_it| snapshot.dirs.iter().find(|dir| is_it(&dir.path)))
+        }
     };
     found.cloned().ok_or_else(|| {
         let count = snapshot.dirs.len();

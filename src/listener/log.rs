@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::document::{path_text, words};
+use crate::document::{path_text, printable, words};
 use crate::health::event::{Event, NodeSummary};
 use crate::health::status::Severity;
 
@@ -33,7 +33,7 @@ fn line(event: &Event) -> String {
         line += &format!(" (was {})", words(from));
     }
     if let Some(reason) = &event.reason {
-        line += &format!("; {}", reason.message.escape_debug());
+        line += &format!("; {}", printable(&reason.message));
     }
     if let Some(space) = event.space {
         let (available, size) = (bytes(space.available), bytes(space.size));
@@ -77,11 +77,7 @@ fn some(dirs: &[PathBuf]) -> String {
 
 /// A path on one line, whatever is in its name.
 fn shown(path: &Path) -> String {
-    let text = path_text(path);
-    if text.chars().any(char::is_control) {
-        return text.escape_debug().to_string();
-    }
-    text
+    printable(&path_text(path))
 }
 
 /// Bytes with the largest unit of which there is at least one.

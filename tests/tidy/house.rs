@@ -34,7 +34,7 @@ pub(crate) const LEAVES: &[(&str, &[&str])] = &[
     // Tests only.
     ("generated", &[]),
     ("http_client", &["backoff", "clock"]),
-    ("report", &[]),
+    ("report", &["health"]),
     ("shutdown", &[]),
 ];
 

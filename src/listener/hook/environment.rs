@@ -129,8 +129,7 @@ fn allowed(value: &OsStr) -> OsString {
     OsString::from_vec(bytes.take(MAX_VALUE).collect())
 }
 
-/// The path that `document::path_text` wrote. A name that has `\xNN` in its text with NN from 80 to
-/// ff cannot be told from one with that byte; no such name is known to exist.
+/// The path that `document::path_text` wrote.
 fn path_of_text(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -151,8 +150,10 @@ fn path_of_text(text: &str) -> PathBuf {
 
 fn escaped_byte(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"\\x")?.get(..2)?;
-    let byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    (byte >= 0x80).then_some(byte)
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None; // the parser below would take a sign
+    }
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -223,6 +224,7 @@ mod tests {
             &b"/mnt/l 1\n\"'$`"[..],
             b"/mnt/\xff\xc3x\\x4",
             "/ü\\x41".as_bytes(),
+            b"/mnt/\\xff\\x5c\\xFF\\x+f",
         ] {
             let event = full(7, OsStr::from_bytes(dir));
             let host = sample::about().host;
