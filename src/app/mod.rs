@@ -138,7 +138,7 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         } else {
             "directories"
         },
-        path_text(&state_dir)
+        path_text(state_dir)
     );
     greet(&started);
     loop {
