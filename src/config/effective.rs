@@ -4,8 +4,8 @@
 use super::Config;
 use super::keys::{Key, Section};
 use super::layer::{Layer, Slot};
-use super::problem::shown;
 use super::value::Value;
+use crate::health::dir::shown;
 
 /// The effective configuration as TOML.
 #[must_use]

@@ -8,10 +8,10 @@ use super::dirs;
 use super::file::FileSettings;
 use super::keys::{Key, Section};
 use super::layer::Layer;
-use super::problem::{Problems, shown};
+use super::problem::Problems;
 use super::source;
 use super::value::{Value, quote};
-use crate::health::dir::{path_text, printable};
+use crate::health::dir::{path_text, printable, shown};
 
 /// The TOML that means the same as a bookie's file. Relative directories in it are relative to
 /// `home`. Blocks on the file's disk.

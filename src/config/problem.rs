@@ -2,11 +2,11 @@
 //! right. Problems are collected and shown together; nothing here decides what is a problem.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::health::dir::{path_text, printable};
+use crate::health::dir::{path_text, printable, shown};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,11 +163,6 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
-
-/// A path within a line that goes to terminals and into comments.
-pub(super) fn shown(path: &Path) -> String {
-    printable(&path_text(path))
-}
 
 /// What is wrong with one value, before it is known where it stood.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::health::moment::Timestamp;
 use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
-pub use crate::health::dir::{path_text, printable};
+pub use crate::health::dir::{path_text, printable, shown};
 pub use event::{
     CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
     reference as event_reference,

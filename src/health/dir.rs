@@ -57,6 +57,12 @@ pub fn path_text(path: &Path) -> String {
     text
 }
 
+/// A path within a sentence for people: its text, made [`printable`].
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    printable(&path_text(path))
+}
+
 /// Text for one line that people read, on a terminal, in a log or on the page: what [`steers`] is
 /// written `\xNN`, byte by byte, so that the texts of two paths still differ.
 #[must_use]

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::problem::{Problem, json_answer};
-use crate::document::{DirDocument, dir_document, json, path_text, printable, status_document};
+use crate::document::{DirDocument, dir_document, json, path_text, shown, status_document};
 use crate::health::snapshot::{DirView, Snapshot};
 
 /// The list of `/api/v1/dirs`.
@@ -84,7 +84,7 @@ pub(super) fn find_dir(snapshot: &Snapshot, key: &[u8]) -> Result<Arc<DirView>, 
         Err(_) => {
             let ways: [&dyn Fn(&Path) -> bool; 3] = [
                 &|path| path_text(path) == text,
-                &|path| printable(&path_text(path)) == text,
+                &|path| shown(path) == text,
                 &|path| path.as_os_str().as_bytes() == key,
             ];
             let mut ways = ways.iter();

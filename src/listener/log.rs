@@ -1,9 +1,9 @@
 //! The log as a listener: one line for each event, written to be understood at night without the
 //! source. Events are changes, so nothing is repeated here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::document::{path_text, printable, words};
+use crate::document::{printable, shown, words};
 use crate::health::event::{Event, NodeSummary};
 use crate::health::status::Severity;
 
@@ -73,11 +73,6 @@ fn some(dirs: &[PathBuf]) -> String {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
     }
-}
-
-/// A path on one line, whatever is in its name.
-fn shown(path: &Path) -> String {
-    printable(&path_text(path))
 }
 
 /// Bytes with the largest unit of which there is at least one.

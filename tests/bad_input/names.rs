@@ -304,6 +304,46 @@ fn a_replaced_directory_of_any_name_is_known_by_its_pin_and_accepted() {
     agent.finish();
 }
 
+/// Files of our own have odd names as well, and errors name them.
+#[test]
+fn no_error_steers_whatever_the_name_in_it() {
+    let bench = Bench::new();
+    for name in [texts(), bytes()].concat() {
+        let name = bench.path(OsStr::from_bytes(&name));
+        let mut relative = OsString::from("ledger=x");
+        relative.push(name.file_name().unwrap());
+        for (words, name) in [
+            (&["check", "--config"][..], name.as_os_str()),
+            (&["check", "--dir"], &relative),
+            (&["config", "check", "--dir"], &relative),
+            (&["config", "import"], name.as_os_str()),
+            (&["events", "--state-dir"], name.as_os_str()),
+            (&["simulate", "--"], name.as_os_str()),
+        ] {
+            let mut command = bench.program();
+            command.args(words).arg(name);
+            let output = output(command);
+            assert_ne!(output.status.code(), Some(0));
+            let said = text(&output.stderr) + &text(&output.stdout);
+            check_quiet(&format!("{words:?}"), &said);
+            let lines = said.trim_end().lines().count();
+            assert_eq!(
+                lines,
+                if words[..2] == ["config", "check"] {
+                    2
+                } else {
+                    1
+                },
+                "{said}"
+            );
+            assert!(
+                !said.contains('\u{fffd}') || name.to_str().is_some(),
+                "{said}"
+            );
+        }
+    }
+}
+
 const INSIDE: &str = "DIRKEEPER_TEST_MOUNTS";
 
 /// Mount points of all these names, as the kernel's table writes them. The test program runs itself
