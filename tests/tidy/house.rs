@@ -34,6 +34,8 @@ pub(crate) const LEAVES: &[(&str, &[&str])] = &[
     // Tests only.
     ("generated", &[]),
     ("http_client", &["backoff", "clock"]),
+    // Tests only.
+    ("mutation", &[]),
     ("report", &["health"]),
     ("shutdown", &[]),
 ];
