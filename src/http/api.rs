@@ -101,3 +101,76 @@ pub(super) fn find_dir(snapshot: &Snapshot, key: &[u8]) -> Result<Arc<DirView>, 
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::document::sample;
+    use crate::health::dir::Role;
+    use crate::mutation::edited;
+
+    /// Names of which one's text is another's bytes.
+    const NAMES: [&[u8]; 6] = [
+        b"/a\xff",
+        b"/a\\xff",
+        b"/a\\x5cxff",
+        b"/b\n",
+        b"/b\\x0a",
+        b"/c",
+    ];
+
+    fn snapshot() -> Snapshot {
+        let dirs = NAMES.iter().zip(0..).map(|(name, id)| {
+            let mut dir = sample::writable_dir(id, "/", Role::Ledger);
+            dir.path = OsString::from_vec(name.to_vec()).into();
+            Arc::new(dir)
+        });
+        let mut snapshot = sample::snapshot();
+        snapshot.dirs = dirs.collect();
+        snapshot
+    }
+
+    #[test]
+    fn a_directory_is_found_by_what_any_output_says_of_it() {
+        let snapshot = snapshot();
+        for dir in &snapshot.dirs {
+            for text in [path_text(&dir.path), shown(&dir.path)] {
+                let found = find_dir(&snapshot, text.as_bytes());
+                assert_eq!(found.ok().unwrap().path, dir.path, "{text}");
+            }
+        }
+        assert_eq!(
+            find_dir(&snapshot, b"/a\xff").ok().unwrap().path,
+            snapshot.dirs[0].path
+        );
+        assert_eq!(
+            find_dir(&snapshot, b"/b\n").ok().unwrap().path,
+            snapshot.dirs[3].path
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_key_finds_the_directory_that_it_names_or_none(
+            key in prop_oneof![any::<Vec<u8>>(), prop::sample::select(NAMES.to_vec()).prop_flat_map(edited)],
+        ) {
+            let snapshot = snapshot();
+            let names = |dir: &DirView| {
+                let texts = [path_text(&dir.path).into_bytes(), shown(&dir.path).into_bytes()];
+                dir.path.as_os_str().as_bytes() == key || texts.contains(&key)
+            };
+            let index = std::str::from_utf8(&key).ok().and_then(|key| key.parse::<usize>().ok());
+            match (find_dir(&snapshot, &key), index) {
+                (Ok(dir), Some(index)) => prop_assert_eq!(&dir.path, &snapshot.dirs[index].path),
+                (Ok(dir), None) => prop_assert!(names(&dir)),
+                (Err(_), Some(index)) => prop_assert!(snapshot.dirs.len() <= index),
+                (Err(_), None) => prop_assert!(!snapshot.dirs.iter().any(|dir| names(dir))),
+            }
+        }
+    }
+}

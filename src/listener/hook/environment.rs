@@ -160,9 +160,12 @@ fn escaped_byte(text: &[u8]) -> Option<u8> {
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::document::sample;
     use crate::listener::testing::{all_full, full};
+    use crate::mutation::edited;
 
     fn text(notice: &Notice) -> String {
         let lines = notice.variables();
@@ -250,5 +253,38 @@ mod tests {
             .unwrap();
         assert_eq!(message.len(), MAX_VALUE);
         assert!(message.to_str().unwrap().starts_with("abab"));
+    }
+
+    proptest! {
+        /// Also when the log is damaged: whatever it holds, a program can be started with it.
+        #[test]
+        fn any_stored_text_is_an_event_that_a_hook_can_be_told_or_an_error(
+            json in edited(document::event_json(&full(7, "/mnt/l1"), &sample::about().host)),
+        ) {
+            let json = String::from_utf8_lossy(&json);
+            let stored = StoredEvent { seq: 7, json: Arc::from(&*json) };
+            if let Ok(notice) = Notice::restore(&stored) {
+                for (name, value) in notice.variables() {
+                    prop_assert!(!value.as_bytes().contains(&0), "{}", name);
+                    prop_assert!(value.len() <= MAX_VALUE, "{}", name);
+                }
+                prop_assert_eq!(notice.input().iter().filter(|byte| **byte == b'\n').count(), 1);
+            }
+        }
+
+        #[test]
+        fn a_directory_of_any_bytes_is_the_same_after_a_restart(
+            name in prop_oneof![
+                prop::collection::vec(1_u8.., 0..20),
+                edited(b"/mnt/\\xff\\x5c\xff\\x0".as_slice()),
+            ],
+        ) {
+            let event = full(7, OsStr::from_bytes(&name));
+            let host = sample::about().host;
+            let json = Arc::from(document::event_json(&event, &host));
+            let notice = Notice::restore(&StoredEvent { seq: 7, json }).unwrap();
+            prop_assert_eq!(notice.dir(), event.dir.as_ref());
+            prop_assert_eq!(notice, Notice::new(&event, &host));
+        }
     }
 }
