@@ -12,6 +12,8 @@ use std::io::{self, BufRead, Write};
 
 use lines::{Line, Lines};
 
+use crate::health::dir::printable;
+
 /// Whose rules decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Semantics {
@@ -82,8 +84,9 @@ struct Problem {
 
 impl Problem {
     fn new(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        // A parser quotes names as they are.
         Problem {
-            what: what.into(),
+            what: printable(&what.into()),
             remedy: remedy.into(),
         }
     }
