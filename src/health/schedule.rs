@@ -115,13 +115,13 @@ impl Schedule {
         }
     }
 
-    /// The look under way ended; the next ones are due after `full_wait`, which counts after a full
-    /// look only, and `space_wait`.
-    pub fn ended(&mut self, now: Elapsed, full_wait: Wait, space_wait: Duration) {
+    /// The look under way ended; the next ones are due after `full_wait`, which is asked for
+    /// after a full look only, and `space_wait`.
+    pub fn ended(&mut self, now: Elapsed, full_wait: impl FnOnce() -> Wait, space_wait: Duration) {
         self.last_ended = now;
         if self.outstanding.take() == Some(true) {
             self.last_full = Some(now);
-            (self.full_due, self.turn) = match full_wait {
+            (self.full_due, self.turn) = match full_wait() {
                 Wait::Soon(wait) => (now + wait, None),
                 Wait::Round(interval) => (next_turn(self.id, now, interval), Some(interval)),
             };
@@ -229,7 +229,7 @@ mod tests {
             while self.now < end {
                 for (schedule, last) in self.schedules.iter_mut().zip(&mut self.last) {
                     if schedule.outstanding.is_some() {
-                        schedule.ended(self.now, Wait::Round(INTERVAL), SECOND);
+                        schedule.ended(self.now, || Wait::Round(INTERVAL), SECOND);
                     }
                     if schedule.begin(self.now) == Some(true) {
                         *last = self.now;
@@ -290,7 +290,7 @@ mod tests {
         for pause in 0..10_u32 {
             let now = INTERVAL * 3 * pause + SECOND;
             fulls += u32::from(schedule.begin(now) == Some(true));
-            schedule.ended(now, Wait::Round(INTERVAL), SECOND);
+            schedule.ended(now, || Wait::Round(INTERVAL), SECOND);
         }
         assert_eq!(fulls, 5);
     }
@@ -313,9 +313,9 @@ mod tests {
     fn what_is_to_be_confirmed_does_not_wait_for_its_turn() {
         let mut schedule = Schedule::new(DirId(7));
         assert_eq!(schedule.begin(SECOND), Some(true));
-        schedule.ended(SECOND, Wait::Soon(PROBE_AGAIN), SECOND);
+        schedule.ended(SECOND, || Wait::Soon(PROBE_AGAIN), SECOND);
         assert_eq!(schedule.begin(SECOND * 60), Some(true), "late, but urgent");
-        schedule.ended(SECOND * 60, Wait::Round(INTERVAL), SECOND);
+        schedule.ended(SECOND * 60, || Wait::Round(INTERVAL), SECOND);
         schedule.hurry(SECOND * 60, true);
         assert_eq!(
             schedule.begin(SECOND * 90),

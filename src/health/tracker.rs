@@ -432,26 +432,21 @@ impl Tracker {
         if !self.tracks.iter().any(|track| track.latency.has_news()) {
             return Vec::new();
         }
-        let found = COMPARED.map(|step| {
-            let fresh = self.tracks.iter().enumerate();
-            let (places, samples): (Vec<usize>, Vec<Sample>) = fresh
-                .filter_map(|(place, track)| Some((place, track.sample(now, step)?)))
-                .unzip();
-            let mut found = vec![None; self.tracks.len()];
-            for (place, comparison) in places.into_iter().zip(outlier::compare(&samples)) {
-                found[place] = comparison;
-            }
-            found
+        let fresh = self.tracks.iter().enumerate();
+        let fresh = fresh.filter(|(_, track)| track.is_fresh(now));
+        let places: Vec<usize> = fresh.map(|(place, _)| place).collect();
+        let [syncs, reads] = COMPARED.map(|step| {
+            let samples = places.iter().map(|place| self.tracks[*place].sample(step));
+            outlier::compare(&samples.collect::<Vec<Sample>>())
         });
         let mut events = Vec::new();
-        for place in 0..self.tracks.len() {
+        for (place, (sync, read)) in places.into_iter().zip(syncs.into_iter().zip(reads)) {
             let track = &mut self.tracks[place];
             if !track.latency.has_news() {
                 continue;
             }
-            let round = std::array::from_fn(|step| found[step][place]);
             let dwell = track.dir.thresholds.dwell;
-            track.latency.compared(now.elapsed, round, dwell);
+            track.latency.compared(now.elapsed, [sync, read], dwell);
             let changes = track.take_changes(now);
             if !changes.is_empty() {
                 events.extend(self.tell(now, place, changes));

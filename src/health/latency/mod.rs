@@ -131,7 +131,6 @@ impl LatencyAxis {
     /// Another disk is there now: what the old one took says nothing about it.
     pub fn forget(&mut self) {
         self.history.clear();
-        self.siblings.news = true;
     }
 
     /// Microseconds that a step took in the newest probes.

@@ -15,7 +15,7 @@ use super::forecast::Forecast;
 use super::identity::Pin;
 use super::latency::LatencyAxis;
 use super::moment::{Elapsed, Moment};
-use super::observation::{Cookie, Durations, Medium, Mount, Observation, Operation, Space};
+use super::observation::{Cookie, Device, Durations, Medium, Mount, Observation, Operation, Space};
 use super::outlier::Sample;
 use super::policy::HighPriorityRoom;
 use super::schedule::{self, LookPlan, Schedule, Wait};
@@ -212,16 +212,22 @@ impl Track {
             .map_or(Medium::Unknown, |mount| mount.medium)
     }
 
-    /// What its newest probes took, to be compared with siblings; none when there is no new one.
-    pub(super) fn sample(&self, now: Moment, step: Operation) -> Option<Sample> {
-        let mount = self.mount.as_ref()?;
-        let probed = self.last_probe_success?;
-        let age = now.elapsed.saturating_sub(probed.elapsed);
-        (age <= FRESH * self.dir.probe.interval).then(|| Sample {
-            device: mount.device,
-            medium: mount.medium,
-            micros: self.latency.newest(step),
+    /// Its newest probes are new enough to be compared with those of siblings.
+    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+        self.last_probe_success.is_some_and(|probed| {
+            let age = now.elapsed.saturating_sub(probed.elapsed);
+            age <= FRESH * self.dir.probe.interval
         })
+    }
+
+    /// What its newest probes took. Of a directory without a mount there are none.
+    pub(super) fn sample(&self, step: Operation) -> Sample {
+        let device = self.mount.as_ref().map(|mount| mount.device);
+        Sample {
+            device: device.unwrap_or(Device { major: 0, minor: 0 }),
+            medium: self.medium(),
+            micros: self.latency.newest(step),
+        }
     }
 
     /// How long an operation on it may take.
