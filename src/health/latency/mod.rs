@@ -214,6 +214,7 @@ fn explain(operation: Operation, longest: Duration, limit: Duration, recent: u8)
 
 #[cfg(test)]
 mod tests {
+    use super::super::observation::Device;
     use super::*;
 
     /// Feeds sync times in milliseconds, one a second, and returns the statuses as initials.
@@ -258,5 +259,59 @@ mod tests {
             limit(Duration::from_millis(240), Medium::SolidState).as_millis(),
             80
         );
+    }
+
+    /// One sign a round, ten seconds apart: `x` stands out, `-` is between the marks, `.` is like the
+    /// others, `?` cannot be said. Statuses as initials.
+    fn among_siblings(rounds: &str) -> String {
+        let group = |own: u32| {
+            let sample = |minor, micros| outlier::Sample {
+                device: Device { major: 8, minor },
+                medium: Medium::SolidState,
+                micros: vec![micros; outlier::MIN_SAMPLES],
+            };
+            let mut all: Vec<_> = (1..6).map(|minor| sample(minor, 10_000)).collect();
+            all.push(sample(0, own));
+            outlier::compare(&all).pop().flatten()
+        };
+        let mut axis = LatencyAxis::default();
+        let mut word = String::new();
+        for (round, sign) in (0..).zip(rounds.chars()) {
+            let now = Duration::from_secs(round * 10);
+            let fast = Durations::from([(Operation::Sync, Duration::from_millis(1))]);
+            let (slow, dwell) = (Duration::from_millis(250), Duration::from_secs(20));
+            axis.observe(now, &fast, slow, Medium::SolidState, dwell);
+            let sync = match sign {
+                'x' => group(48_000),
+                '-' => group(25_000),
+                '.' => group(10_000),
+                _ => None,
+            };
+            assert!(axis.has_news());
+            axis.compared(now, [sync, None], dwell);
+            assert!(!axis.has_news());
+            word.push_str(&axis.status().name()[..1]);
+        }
+        word
+    }
+
+    #[test]
+    fn an_outlier_is_slow_in_the_third_round_and_normal_after_the_dwell_time() {
+        assert_eq!(among_siblings("...xxxx...."), "uunnnssssnn");
+    }
+
+    #[test]
+    fn two_rounds_out_change_nothing() {
+        assert_eq!(among_siblings("...xx.xx-xx?xx."), "uunnnnnnnnnnnnn");
+    }
+
+    #[test]
+    fn between_the_marks_an_outlier_does_not_come_back() {
+        assert_eq!(among_siblings("xxx..-..-...."), "uusssssssssnn");
+    }
+
+    #[test]
+    fn without_siblings_an_outlier_comes_back() {
+        assert_eq!(among_siblings("xxx??????"), "uusssnnnn");
     }
 }
