@@ -13,6 +13,7 @@ mod harness;
 mod mounts;
 mod own;
 mod returns;
+mod soak;
 mod space;
 
 use harness::runner::{Fault, report_unprivileged, run};
@@ -40,6 +41,7 @@ const fn alone(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
 const FAULTS: &[Fault] = &[
     alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast),
     alone("crashes_lose_no_event", crashes::no_event_is_lost),
+    alone("soak", soak::no_false_verdict),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
     fault("F31_500_directories", hangs::many_directories),
@@ -89,6 +91,7 @@ const FAULTS: &[Fault] = &[
     fault("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk),
     fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds),
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left),
+    fault("soak_judge_finds_false_verdicts", soak::judge_finds),
     fault("second_agent_on_one_state", agents::state_locked),
 ];
 

@@ -2,7 +2,7 @@
 //! first, then unmounted, lazily when somebody still holds it.
 
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -55,6 +55,29 @@ impl Disk {
         let image = bench.folder().join(format!("{name}.image"));
         make_image(&image, "ext4", mebibytes);
         Disk::mount_image(bench, name, &image, options)
+    }
+
+    /// A file system of this kind on a loop device whose file lies in `folder`, so on a real disk,
+    /// and is read and written past the page cache where that disk can. The file never has a name:
+    /// it is gone with the mount, whatever ends this program.
+    pub(crate) fn on_real_disk(
+        bench: &Bench,
+        folder: &Path,
+        name: &str,
+        kind: &str,
+        mebibytes: u64,
+    ) -> Disk {
+        let file = tempfile::tempfile_in(folder).expect("the folder can be written");
+        file.set_len(mebibytes << 20).expect("the file is sparse");
+        let image = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        make_file_system(Path::new(&image), kind);
+        let disk = Disk::mount_image(bench, name, Path::new(&image), "loop");
+        let device = tool("findmnt", ["-n", "-o", "SOURCE", text(disk.path())]);
+        let mut direct = Command::new("losetup");
+        direct.args(["--direct-io=on", device.trim()]);
+        // A disk that cannot has the page cache in between, as a bookie on it would.
+        let _ = try_command(direct, Duration::from_secs(5));
+        disk
     }
 
     /// Mounts an image; the loop device goes away with the mount.
@@ -166,10 +189,15 @@ impl Drop for Frozen<'_> {
 pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64) {
     let file = File::create(image).expect("the folder is ours");
     file.set_len(mebibytes << 20).expect("the file is sparse");
+    make_file_system(image, kind);
+}
+
+fn make_file_system(image: &Path, kind: &str) {
     let program = format!("mkfs.{kind}");
+    let small = fs::metadata(image).is_ok_and(|facts| facts.len() < 1 << 30);
     let options: &[&str] = match kind {
         "ext4" => &["-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1"],
-        "btrfs" => &["-q", "-f", "--mixed"],
+        "btrfs" if small => &["-q", "-f", "--mixed"],
         _ => &["-q", "-f"],
     };
     tool(&program, options.iter().copied().chain([text(image)]));

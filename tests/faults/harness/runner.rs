@@ -24,6 +24,7 @@ pub(crate) struct Fault {
 /// What the command line asks for; the few options of libtest that make sense here.
 struct Selection {
     words: Vec<String>,
+    skip: Vec<String>,
     exact: bool,
     list: bool,
 }
@@ -32,6 +33,7 @@ impl Selection {
     fn from_arguments() -> Selection {
         let mut selection = Selection {
             words: Vec::new(),
+            skip: Vec::new(),
             exact: false,
             list: false,
         };
@@ -40,7 +42,8 @@ impl Selection {
             match argument.as_str() {
                 "--exact" => selection.exact = true,
                 "--list" => selection.list = true,
-                "--test-threads" | "--skip" | "--format" | "--color" | "-Z" => {
+                "--skip" => selection.skip.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" | "-Z" => {
                     arguments.next();
                 }
                 option if option.starts_with('-') => {}
@@ -58,7 +61,7 @@ impl Selection {
                 name.contains(word.as_str())
             }
         };
-        self.words.is_empty() || self.words.iter().any(matches)
+        (self.words.is_empty() || self.words.iter().any(matches)) && !self.skip.iter().any(matches)
     }
 }
 
