@@ -3,12 +3,14 @@
 //! slowness is held against that.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
+use nix::fcntl::OFlag;
 use serde_json::{Value, json};
 
 use super::Place;
@@ -64,6 +66,7 @@ impl<'a> Beside<'a> {
         let file = folder.join("sample");
         let clock = Clock::start();
         let bytes = [0x5a; BYTES];
+        let mut direct = Direct::new();
         while !stop.load(Ordering::SeqCst) {
             let (at, start) = (bench.now(), clock.elapsed());
             let mut longest = Duration::ZERO;
@@ -81,6 +84,8 @@ impl<'a> Beside<'a> {
             open.sync_data().expect("the disk is well");
             let sync = step();
             drop(open);
+            direct.read(&file);
+            step();
             fs::remove_file(&file).expect("it is there");
             step();
             self.samples.push(Sample { at, sync, longest });
@@ -89,6 +94,7 @@ impl<'a> Beside<'a> {
         self
     }
 
+    /// What it came to.
     pub(super) fn summary(&self) -> Value {
         let mut sync: Vec<Duration> = self.samples.iter().map(|sample| sample.sync).collect();
         sync.sort_unstable();
@@ -99,5 +105,27 @@ impl<'a> Beside<'a> {
             "samples": sync.len(), "medianSyncMs": millis(sync.get(sync.len() / 2)),
             "maxSyncMs": millis(sync.last()), "maxStepMs": millis(longest.as_ref()),
         })
+    }
+}
+
+/// Memory that a read past the page cache can go to.
+struct Direct(Vec<u8>);
+
+impl Direct {
+    /// Enough for every disk.
+    const ALIGNMENT: usize = 4096;
+
+    fn new() -> Direct {
+        Direct(vec![0; BYTES + Direct::ALIGNMENT])
+    }
+
+    /// Reads the file from the disk itself, where the file system can.
+    fn read(&mut self, file: &Path) {
+        let flags = OFlag::O_DIRECT.bits();
+        if let Ok(mut open) = File::options().read(true).custom_flags(flags).open(file) {
+            let start = self.0.as_ptr().align_offset(Direct::ALIGNMENT);
+            open.read_exact(&mut self.0[start..start + BYTES])
+                .expect("what was synced can be read");
+        }
     }
 }
