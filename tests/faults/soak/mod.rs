@@ -112,7 +112,7 @@ pub(crate) fn no_false_verdict(bench: &Bench) {
         "seconds": took.as_secs(), "rounds": rounds,
         "directories": places.iter().map(|place| place.dirs.len()).sum::<usize>(),
         "writtenBytes": load.written(), "cpuLoad": load.loops(),
-        "crossings": told.len(), "crossingsToldAfterMs": verdict.latest_told,
+        "crossings": told.len(), "crossingsToldAfterMs": verdict.told_after,
         "fileSystems": besides.iter().map(Beside::summary).collect::<Vec<_>>(),
         "events": verdict.by_kind, "slowAgreed": verdict.slow_agreed,
         "restarts": agent.metric("dirkeeper_child_restarts_total", &["prober"]),

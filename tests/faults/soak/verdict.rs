@@ -100,8 +100,9 @@ pub(super) struct Verdict {
     pub(super) notes: Vec<String>,
     pub(super) by_kind: BTreeMap<String, usize>,
     pub(super) slow_agreed: usize,
-    /// The longest that a crossing waited to be told beyond the dwell time and a pause of the agent.
-    pub(super) latest_told: i64,
+    /// The longest that each kind of crossing waited to be told, in milliseconds beyond the dwell time
+    /// and a pause of the agent.
+    pub(super) told_after: BTreeMap<&'static str, i64>,
 }
 
 impl Verdict {
@@ -180,8 +181,9 @@ impl Verdict {
                 continue;
             };
             if open[next].is_in(event) {
-                self.latest_told = self.latest_told.max(event.time - open[next].due);
-                open.remove(next);
+                let crossing = open.remove(next);
+                let longest = self.told_after.entry(crossing.name).or_default();
+                *longest = (*longest).max(event.time - crossing.due);
             } else if event.name != open[next].perhaps {
                 self.fail("is not what happened", event);
             }
