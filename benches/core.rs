@@ -86,6 +86,7 @@ fn dir(number: u32) -> Dir {
         probe: ProbePolicy::default(),
         require_mount: false,
         await_cookie: false,
+        ballast: 0,
     }
 }
 
@@ -124,6 +125,8 @@ fn look(minor: u32, thousandths: u64) -> Look {
             boot_id: String::new(),
         }),
         probed: false,
+        bookie_files: None,
+        ballast: None,
         failure: None,
     }
 }

@@ -129,6 +129,7 @@ impl Builder {
             probe: self.probe,
             require_mount: false,
             await_cookie: false,
+            ballast: 0,
         });
         self
     }

@@ -121,6 +121,8 @@ fn look(dir: u32, percent: u8, probed: bool, slow: bool) -> Look {
         space: Some(space),
         identity: Some(identity),
         probed,
+        bookie_files: None,
+        ballast: None,
         failure: None,
     }
 }
@@ -153,6 +155,7 @@ fn observations(dir: u32, what: &What) -> Vec<Observation> {
         What::Running { operation, seconds } => vec![Observation::InFlight(InFlight {
             operation: *operation,
             age: Duration::from_secs(*seconds),
+            device_writes: false,
             behind: None,
         })],
         What::ReadOnly(read_only) => vec![Observation::Mounted(mount(dir, dir, *read_only))],
@@ -232,6 +235,7 @@ fn tracker() -> (Tracker, Vec<DirId>) {
             probe: ProbePolicy::default(),
             require_mount: false,
             await_cookie: false,
+            ballast: 0,
         })
         .collect();
     tracker.configure(Moment::default(), dirs, policy, |_| None);

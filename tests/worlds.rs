@@ -170,6 +170,8 @@ impl World {
             space: None,
             identity: None,
             probed: false,
+            bookie_files: None,
+            ballast: None,
             failure: None,
         };
         if trouble {
@@ -274,6 +276,7 @@ fn dir(require_mount: bool) -> Dir {
         probe: ProbePolicy::default(),
         require_mount,
         await_cookie: false,
+        ballast: 0,
     }
 }
 
@@ -405,6 +408,7 @@ impl Run {
                 let age = self.elapsed - since;
                 if Duration::from_secs(1) <= age {
                     self.observe(Observation::InFlight(InFlight {
+                        device_writes: false,
                         operation: Operation::Sync,
                         age,
                         behind: None,

@@ -458,6 +458,7 @@ mod tests {
             let in_flight = InFlight {
                 operation: Operation::Sync,
                 age: Duration::from_secs(age),
+                device_writes: false,
                 behind: None,
             };
             axis.in_flight(in_flight, deadline, "/d");

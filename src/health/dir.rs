@@ -70,6 +70,8 @@ pub struct Dir {
     /// No probe file is written before `current/VERSION` exists: `initbookie` refuses directories
     /// that are not empty. True when a bookie is configured.
     pub await_cookie: bool,
+    /// Bytes to hold back in a ballast file; 0: none.
+    pub ballast: u64,
 }
 
 /// Space limits of one directory. Percent and bytes both apply; the stricter one counts.

@@ -7,6 +7,7 @@
 //! directory) and `tracker`, which joins them.
 
 pub mod access;
+pub mod ballast;
 pub mod bookkeeper;
 pub mod dir;
 mod edge;

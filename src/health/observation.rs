@@ -32,13 +32,17 @@ pub enum Operation {
     Compare,
     /// Removing the probe file.
     Unlink,
+    /// Reading the bookie's own files: `lastMark`, sizes of journal files.
+    BookieFiles,
+    /// Making, checking or releasing the ballast file.
+    Ballast,
     /// The prober itself, when it could not do its work.
     Prober,
 }
 
 impl Operation {
     /// All operations in their order.
-    pub const ALL: [Operation; 12] = [
+    pub const ALL: [Operation; 14] = [
         Operation::Mountinfo,
         Operation::Open,
         Operation::Statvfs,
@@ -50,6 +54,8 @@ impl Operation {
         Operation::Read,
         Operation::Compare,
         Operation::Unlink,
+        Operation::BookieFiles,
+        Operation::Ballast,
         Operation::Prober,
     ];
 
@@ -68,6 +74,8 @@ impl Operation {
             Operation::Read => "read",
             Operation::Compare => "compare",
             Operation::Unlink => "unlink",
+            Operation::BookieFiles => "bookieFiles",
+            Operation::Ballast => "ballast",
             Operation::Prober => "prober",
         }
     }
@@ -220,6 +228,35 @@ pub enum Finding {
 /// How long each finished operation of a look took.
 pub type Durations = BTreeMap<Operation, Duration>;
 
+/// What a bookie keeps in `current/` of its directories, as far as a restart depends on it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BookieFiles {
+    /// Of a ledger directory: up to where each journal is not needed any more (`lastMark`).
+    pub marks: Vec<Mark>,
+    /// Of a journal directory: its newest files (`<hex>.txn`), by rising number.
+    pub journals: Vec<JournalFile>,
+}
+
+/// A ledger directory's `lastMark`: entries before it are in ledger storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mark {
+    /// Place of the journal in the bookie's list of journal directories.
+    pub journal: u32,
+    /// Number of the journal file.
+    pub file: u64,
+    /// Bytes of that file that are not needed any more.
+    pub offset: u64,
+}
+
+/// A journal file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalFile {
+    /// Number in its name.
+    pub id: u64,
+    /// Length in bytes; of the newest one it includes what is preallocated.
+    pub bytes: u64,
+}
+
 /// A finished look at one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Look {
@@ -231,6 +268,10 @@ pub struct Look {
     pub identity: Option<Identity>,
     /// True when the active probe (create to unlink) was part of the look.
     pub probed: bool,
+    /// The bookie's own files, in full looks at a directory that has them.
+    pub bookie_files: Option<BookieFiles>,
+    /// Bytes that our ballast file really occupies, in full looks at a directory that has or had one.
+    pub ballast: Option<u64>,
     /// The first failure; the look ended there.
     pub failure: Option<Failure>,
 }
@@ -242,6 +283,9 @@ pub struct InFlight {
     pub operation: Operation,
     /// How long it has been running, counted by the prober while the prober itself was running.
     pub age: Elapsed,
+    /// The device under the file system has completed writes since the operation began. Reads do not
+    /// count: a frozen file system still reads.
+    pub device_writes: bool,
     /// Set when the directory itself waits behind an operation on another directory of the same
     /// file system.
     pub behind: Option<PathBuf>,

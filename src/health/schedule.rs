@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::ballast::Order;
 use super::dir::{DirId, ProbePolicy};
 use super::moment::Elapsed;
 use super::observation::{Device, Medium};
@@ -30,6 +31,8 @@ pub struct LookPlan {
     pub probe: bool,
     /// The device on which alone a probe may write; a look that finds another one ends there.
     pub device: Option<Device>,
+    /// What to do with the ballast file.
+    pub ballast: Order,
 }
 
 /// The due times of one directory.

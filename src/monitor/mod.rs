@@ -3,6 +3,7 @@
 //! snapshot. No lock, no disk, no socket, no listener is waited for here.
 
 mod action;
+mod mode;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,10 +53,6 @@ const MAX_UNNUMBERED: usize = 1024;
 /// After so long without a prober nobody should rely on the agent any more: a program that was
 /// removed or cannot be executed does not heal by itself.
 const PROBER_GONE: Duration = Duration::from_secs(60);
-
-/// The observed mode may differ from the wanted one for so long before it is an event: a bookie's
-/// own monitor acts within its check interval of 10 s.
-const MODE_GRACE: Duration = Duration::from_secs(30);
 
 /// Gives the pin of an earlier run, if there is one.
 pub type KnownPins = Box<dyn FnMut(&Dir) -> Option<Pin> + Send>;
@@ -161,7 +158,7 @@ impl Monitor {
             observed_mode: None,
             mode_differs_since: None,
             mismatch_told: false,
-            mode_transitions: all_transitions(),
+            mode_transitions: mode::all_transitions(),
         };
         monitor.watch_configured();
         // Known at once from the pins of an earlier run.
@@ -324,7 +321,10 @@ impl Monitor {
         for (dir, plan) in self.tracker.begin_looks(now) {
             let kind = match (plan.full, plan.probe) {
                 (false, _) => LookKind::Space,
-                (true, probe) => LookKind::Full { probe },
+                (true, probe) => LookKind::Full {
+                    probe,
+                    ballast: plan.ballast,
+                },
             };
             self.prober.look(dir, kind);
         }
@@ -419,6 +419,7 @@ impl Monitor {
             .map(|(id, dir)| {
                 let watched = WatchedDir {
                     path: dir.path.clone(),
+                    role: dir.role,
                     await_cookie: dir.await_cookie,
                     require_mount: dir.require_mount,
                     pinned: self.tracker.pinned_path(id),
@@ -434,53 +435,6 @@ impl Monitor {
     fn find(&self, path: &std::path::Path) -> Option<DirId> {
         let mut dirs = self.tracker.dirs();
         dirs.find(|(_, dir)| dir.path == path).map(|(id, _)| id)
-    }
-
-    fn mode_observed(&mut self, now: Moment, mode: Option<Mode>) {
-        let before = std::mem::replace(&mut self.observed_mode, mode);
-        let (Some(from), Some(to)) = (before, mode) else {
-            return;
-        };
-        if from == to {
-            return;
-        }
-        // A closed list, because it becomes a label.
-        let asked = self.tracker.node().wanted() == Some(to);
-        let reason = if asked { "disks" } else { "other" };
-        let count = self.mode_transitions.entry((to, reason)).or_default();
-        *count += 1;
-        let message = format!("the server is {} now, it was {}", to.name(), from.name());
-        let change = Some((from.name(), to.name()));
-        let event = self
-            .tracker
-            .node_event(now, EventKind::ModeChanged, change, message);
-        self.tell(vec![event]);
-    }
-
-    /// Tells once when the server has not been in the wanted mode for too long.
-    fn check_mode(&mut self, now: Moment) {
-        let wanted = self.tracker.node().wanted();
-        let (Some(wanted), Some(observed)) = (wanted, self.observed_mode) else {
-            self.mode_differs_since = None;
-            return;
-        };
-        if wanted == observed {
-            self.mode_differs_since = None;
-            self.mismatch_told = false;
-            return;
-        }
-        let since = *self.mode_differs_since.get_or_insert(now.elapsed);
-        if self.mismatch_told || now.elapsed.saturating_sub(since) < MODE_GRACE {
-            return;
-        }
-        self.mismatch_told = true;
-        let (wanted, observed) = (wanted.name(), observed.name());
-        let message = format!("the disks ask for {wanted}, the server has been {observed}");
-        let change = Some((observed, wanted));
-        let event = self
-            .tracker
-            .node_event(now, EventKind::ModeMismatch, change, message);
-        self.tell(vec![event]);
     }
 
     /// Gives numbers to the events that waited for them.
@@ -557,15 +511,6 @@ impl Monitor {
         self.events_waiting = false;
         self.snapshots.send_replace(Arc::new(snapshot));
     }
-}
-
-/// Every mode and reason, so that each series exists from the first scrape.
-fn all_transitions() -> BTreeMap<(Mode, &'static str), u64> {
-    let modes = [Mode::Writable, Mode::ReadOnly];
-    modes
-        .into_iter()
-        .flat_map(|mode| [((mode, "disks"), 0), ((mode, "other"), 0)])
-        .collect()
 }
 
 fn empty_snapshot(now: Moment) -> Snapshot {

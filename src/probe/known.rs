@@ -8,7 +8,7 @@ use crate::health::dir::DirId;
 use crate::health::observation::{InFlight, Look, Operation};
 
 use super::process::{LookKind, WatchedDir};
-use super::wire::{Place, Reading, Request};
+use super::wire::{Place, Reading, Request, role_code};
 
 /// A look that takes longer than this when its child dies may be what keeps the child from ending.
 const STUCK_AGE: Duration = Duration::from_millis(250);
@@ -135,6 +135,7 @@ impl Known {
         let in_flight = self.in_flight.get_or_insert(InFlight {
             operation: Operation::Open,
             age: Duration::ZERO,
+            device_writes: false,
             behind: None,
         });
         in_flight.age += by;
@@ -151,6 +152,7 @@ impl Known {
         Request::Watch {
             dir: dir.0,
             path: self.watched.path.as_path().into(),
+            role: role_code(self.watched.role),
             await_cookie: self.watched.await_cookie,
             require_mount: self.watched.require_mount,
             pinned: self.watched.pinned.as_deref().map(Into::into),
@@ -175,10 +177,12 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::health::dir::Role;
 
     fn watched(path: &str) -> WatchedDir {
         WatchedDir {
             path: path.into(),
+            role: Role::Ledger,
             await_cookie: false,
             require_mount: false,
             pinned: None,
@@ -210,6 +214,7 @@ mod tests {
         dirs.0.get_mut(&DirId(3)).unwrap().in_flight = Some(InFlight {
             operation: Operation::Sync,
             age: Duration::from_secs(1),
+            device_writes: false,
             behind: None,
         });
         assert_eq!(dirs.stuck(now), BTreeSet::from([DirId(2), DirId(3)]));

@@ -10,7 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::clock::Clock;
-use crate::health::dir::DirId;
+use crate::health::ballast::Order;
+use crate::health::dir::{DirId, Role};
 use crate::health::observation::Observation;
 
 use super::children::Children;
@@ -39,6 +40,8 @@ pub struct ProberOptions {
 pub struct WatchedDir {
     /// Absolute path as configured.
     pub path: PathBuf,
+    /// Which of the bookie's files are in it.
+    pub role: Role,
     /// Write no probe file before `current/VERSION` exists.
     pub await_cookie: bool,
     /// Write nothing unless it is a mount point.
@@ -60,6 +63,8 @@ pub enum LookKind {
         /// no such place and the caller vouches for the path alone: where an earlier run pinned an
         /// identity, look without a probe first.
         probe: bool,
+        /// What to do with the ballast file; done only where a probe might write.
+        ballast: Order,
     },
 }
 

@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use crate::backoff::Backoff;
 use crate::child::Spawned;
 use crate::clock::Clock;
+use crate::health::ballast::Order;
 use crate::health::dir::DirId;
 use crate::health::observation::{InFlight, Look, Observation};
 
@@ -246,10 +247,14 @@ impl Supervisor {
             dir: dir.0,
             kind: match kind {
                 LookKind::Space => Kind::Space,
-                LookKind::Full { probe: false } => Kind::Full,
-                LookKind::Full { probe: true } => Kind::Probe,
+                LookKind::Full { probe: false, .. } => Kind::Full,
+                LookKind::Full { probe: true, .. } => Kind::Probe,
             },
             expected: known.seen,
+            ballast: match kind {
+                LookKind::Space => Order::None.into(),
+                LookKind::Full { ballast, .. } => ballast.into(),
+            },
         })
     }
 
@@ -310,12 +315,14 @@ impl Supervisor {
                 dir,
                 operation,
                 age,
+                device_writes,
                 behind,
             } => {
                 let behind = behind.and_then(|other| self.dirs.0.get(&DirId(other)));
                 let in_flight = InFlight {
                     operation: operation_of(operation),
                     age,
+                    device_writes,
                     behind: behind.map(|other| other.watched.path.clone()),
                 };
                 (dir, Observation::InFlight(in_flight))

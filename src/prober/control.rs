@@ -18,10 +18,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::mman::{MlockAllFlags, mlockall};
 
 use crate::child::{Pipes, frame};
-use crate::health::dir::{DirId, path_text};
+use crate::health::ballast::Order;
+use crate::health::dir::{DirId, Role, path_text};
 use crate::health::observation::{Mount, Operation};
 use crate::probe::wire::{
-    self, Answer, Kind, MAX_FRAME, Place, Request, VERSION, WirePath, device_of,
+    self, Answer, Kind, MAX_FRAME, Place, Request, VERSION, WirePath, device_of, role_of,
 };
 
 use super::kernel::{self, News};
@@ -56,8 +57,7 @@ enum Message {
 /// A directory as the control thread knows it.
 struct Watched {
     path: PathBuf,
-    await_cookie: bool,
-    require_mount: bool,
+    settings: Settings,
     pinned: Option<PathBuf>,
     /// As it was last reported.
     mount: Option<Mount>,
@@ -69,12 +69,28 @@ struct Watched {
     look: Option<Outstanding>,
 }
 
+/// What the agent says of a directory once.
+#[derive(Clone, Copy)]
+struct Settings {
+    /// Which of the bookie's files are in it.
+    role: Option<Role>,
+    await_cookie: bool,
+    require_mount: bool,
+}
+
+/// What the agent asks in a look.
+#[derive(Clone, Copy)]
+struct Question {
+    kind: Kind,
+    expected: Option<Place>,
+    ballast: Order,
+}
+
 /// A look that the agent waits for.
 #[derive(Clone, Copy)]
 struct Outstanding {
     token: u64,
-    kind: Kind,
-    expected: Option<Place>,
+    asked: Question,
     lane: LaneKey,
 }
 
@@ -230,10 +246,18 @@ impl Control {
             Request::Watch {
                 dir,
                 path,
+                role,
                 await_cookie,
                 require_mount,
                 pinned,
-            } => self.watch(DirId(dir), path, await_cookie, require_mount, pinned),
+            } => {
+                let settings = Settings {
+                    role: role_of(role),
+                    await_cookie,
+                    require_mount,
+                };
+                self.watch(DirId(dir), path, settings, pinned)
+            }
             Request::Unwatch { dir } => {
                 self.dirs.remove(&DirId(dir));
                 self.drop_idle_lanes();
@@ -249,7 +273,15 @@ impl Control {
                 dir,
                 kind,
                 expected,
-            } => self.look(DirId(dir), kind, expected),
+                ballast,
+            } => {
+                let asked = Question {
+                    kind,
+                    expected,
+                    ballast: ballast.into(),
+                };
+                self.look(DirId(dir), asked)
+            }
         }
     }
 
@@ -257,21 +289,16 @@ impl Control {
         &mut self,
         dir: DirId,
         path: WirePath,
-        await_cookie: bool,
-        require_mount: bool,
+        settings: Settings,
         pinned: Option<WirePath>,
     ) -> io::Result<()> {
         let path = PathBuf::from(path);
         match self.dirs.get_mut(&dir) {
-            Some(watched) if watched.path == path => {
-                watched.await_cookie = await_cookie;
-                watched.require_mount = require_mount;
-            }
+            Some(watched) if watched.path == path => watched.settings = settings,
             _ => {
                 let watched = Watched {
                     path,
-                    await_cookie,
-                    require_mount,
+                    settings,
                     pinned: pinned.map(PathBuf::from),
                     mount: None,
                     uuid: None,
@@ -287,30 +314,25 @@ impl Control {
 
     /// A second request for a directory that is being looked at counts if it asks for more; then
     /// it takes the place of the first.
-    fn look(&mut self, dir: DirId, kind: Kind, expected: Option<Place>) -> io::Result<()> {
+    fn look(&mut self, dir: DirId, asked: Question) -> io::Result<()> {
         match self.dirs.get(&dir) {
-            Some(watched) if watched.look.is_none_or(|look| look.kind < kind) => {
-                self.hand_out(dir, kind, expected)
+            Some(watched) if watched.look.is_none_or(|look| look.asked.kind < asked.kind) => {
+                self.hand_out(dir, asked)
             }
             _ => Ok(()),
         }
     }
 
     /// Gives a look to the lane that the directory belongs to now.
-    fn hand_out(&mut self, dir: DirId, kind: Kind, expected: Option<Place>) -> io::Result<()> {
+    fn hand_out(&mut self, dir: DirId, asked: Question) -> io::Result<()> {
         let Some(watched) = self.dirs.get_mut(&dir) else {
             return Ok(());
         };
         self.last_token += 1;
         let token = self.last_token;
         let lane = watched.lane(dir);
-        watched.look = Some(Outstanding {
-            token,
-            kind,
-            expected,
-            lane,
-        });
-        let task = watched.task(kind, expected);
+        watched.look = Some(Outstanding { token, asked, lane });
+        let task = watched.task(asked);
         match self.lane(lane) {
             Ok(lane) => {
                 lane.give(Job { token, dir, task });
@@ -352,7 +374,7 @@ impl Control {
                 Outcome::Resolved(canonical) => {
                     watched.pinned = Some(canonical);
                     self.report_mount(done.dir)?;
-                    self.hand_out(done.dir, look.kind, look.expected)?;
+                    self.hand_out(done.dir, look.asked)?;
                 }
                 outcome => self.looked(done.dir, outcome)?,
             }
@@ -403,7 +425,7 @@ impl Control {
                 && let (LaneKey::FileSystem(_), now) = (look.lane, watched.lane(dir))
                 && look.lane != now
             {
-                self.hand_out(dir, look.kind, look.expected)?;
+                self.hand_out(dir, look.asked)?;
             }
         }
         self.drop_idle_lanes();
@@ -481,6 +503,7 @@ impl Control {
                     dir: dir.0,
                     operation: wire::operation_code(running.operation),
                     age: *age,
+                    device_writes: false,
                     behind: (running.dir != *dir).then_some(running.dir.0),
                 });
             }
@@ -532,18 +555,22 @@ impl Watched {
         }
     }
 
-    fn task(&self, kind: Kind, expected: Option<Place>) -> Task {
+    fn task(&self, asked: Question) -> Task {
         let mount = self.mount.as_ref();
         let is_mount_point = mount.is_some_and(|mount| Some(&mount.point) == self.pinned.as_ref());
         Task {
             path: self.path.clone(),
             pinned: self.pinned.clone(),
-            kind,
-            await_cookie: self.await_cookie,
+            kind: asked.kind,
+            role: self.settings.role,
+            ballast: asked.ballast,
+            await_cookie: self.settings.await_cookie,
             guard: Guard {
-                expected: expected.map(|place| (device_of(place.device), place.mount_id)),
+                expected: asked
+                    .expected
+                    .map(|place| (device_of(place.device), place.mount_id)),
                 mount_id: mount.map(|mount| mount.id),
-                mount_missing: self.require_mount && !is_mount_point,
+                mount_missing: self.settings.require_mount && !is_mount_point,
             },
             uuid: self.uuid.clone(),
             source: mount.map(|mount| mount.source.clone()),

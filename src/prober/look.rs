@@ -14,7 +14,8 @@ use nix::fcntl::{FcntlArg, OFlag, PosixFadviseAdvice, fcntl, openat, posix_fadvi
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, Statvfs, fstatvfs};
 
-use crate::health::dir::path_text;
+use crate::health::ballast::Order;
+use crate::health::dir::{Role, path_text};
 use crate::health::observation::{
     Cookie, Device, Durations, Failure, Finding, Identity, Look, Operation, Space,
 };
@@ -53,6 +54,10 @@ pub(super) struct Task {
     /// Where it was resolved to; none: resolve it, and do nothing else.
     pub(super) pinned: Option<PathBuf>,
     pub(super) kind: Kind,
+    /// Which of the bookie's files are in it.
+    pub(super) role: Option<Role>,
+    /// What to do with the ballast file.
+    pub(super) ballast: Order,
     pub(super) await_cookie: bool,
     pub(super) guard: Guard,
     /// The UUID that an earlier look found, and where it found it.
@@ -112,6 +117,8 @@ impl Found {
                 space: None,
                 identity: None,
                 probed: false,
+                bookie_files: None,
+                ballast: None,
                 failure: None,
             },
             reading: None,

@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
-use dirkeeper::health::dir::DirId;
+use dirkeeper::health::ballast::Order;
+use dirkeeper::health::dir::{DirId, Role};
 use dirkeeper::health::observation::{InFlight, Look, Mount, Observation};
 use dirkeeper::probe::{LookKind, Prober, ProberOptions, Report, WatchedDir};
 use tokio::sync::mpsc;
 
-pub(crate) const PROBE: LookKind = LookKind::Full { probe: true };
+pub(crate) const PROBE: LookKind = LookKind::Full {
+    probe: true,
+    ballast: Order::None,
+};
 
 /// A running prober and what it says.
 pub(crate) struct Watch {
@@ -25,6 +29,7 @@ pub(crate) struct Watch {
 pub(crate) fn watched(path: &Path) -> WatchedDir {
     WatchedDir {
         path: path.to_owned(),
+        role: Role::Ledger,
         await_cookie: false,
         require_mount: false,
         pinned: None,

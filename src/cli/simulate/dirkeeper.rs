@@ -208,6 +208,7 @@ impl Simulated {
             probe,
             require_mount,
             await_cookie,
+            ballast: 0,
         });
         let mut tracker = Tracker::new(policy);
         // Nothing is known of a new directory, so no event can follow.

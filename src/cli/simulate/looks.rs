@@ -193,6 +193,7 @@ impl Seen {
             let seen = Observation::InFlight(InFlight {
                 operation: operation(&running.step)?,
                 age: Duration::from_millis(running.age),
+                device_writes: false,
                 behind: running.behind.clone(),
             });
             return Ok(Observations { mount, seen });
@@ -239,6 +240,8 @@ impl Seen {
             space,
             identity,
             probed,
+            bookie_files: None,
+            ballast: None,
             failure,
         })
     }

@@ -2,6 +2,8 @@
 //! `child::frame`, after a greeting with the version. The types here are spoken nowhere else; what
 //! was observed is converted to and from `health::observation` at this edge.
 
+mod facts;
+
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,13 +13,15 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::child::frame;
-use crate::health::observation::{
-    Cookie, Device, Failure, Finding, Identity, Look, Medium, Mount, Operation, Space,
-};
+use crate::health::ballast::Order;
+use crate::health::dir::Role;
+use crate::health::observation::{Device, Operation};
+
+pub use facts::{WireLook, WireMount};
 
 /// Version of everything below. Raised with each change of a message: agent and prober are the
 /// same file, but that file may be replaced while an agent runs, and then the next prober is newer.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest frame. The longest message holds two paths (4 KiB each at most) and one line of the
 /// mount table with its options (a page each); four times that leaves room for details.
@@ -39,6 +43,8 @@ pub enum Request {
         dir: u32,
         /// Configured path.
         path: WirePath,
+        /// Place of its role in [`Role::ALL`].
+        role: u8,
         /// Write nothing before `current/VERSION` exists.
         await_cookie: bool,
         /// Write nothing unless the directory is a mount point.
@@ -64,6 +70,8 @@ pub enum Request {
         kind: Kind,
         /// The place that the last look showed: the child writes only there.
         expected: Option<Place>,
+        /// What to do with the ballast file, in a full look.
+        ballast: WireOrder,
     },
 }
 
@@ -76,6 +84,19 @@ pub enum Kind {
     Full,
     /// And write, sync, read back, compare.
     Probe,
+}
+
+/// What to do with the ballast file of a directory, [`Order`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WireOrder {
+    /// Nothing.
+    None,
+    /// Say how much it occupies.
+    Measure,
+    /// Make it so large.
+    Fill(u64),
+    /// Remove it.
+    Release,
 }
 
 /// Device and mount on which a directory was opened.
@@ -116,6 +137,8 @@ pub enum Answer {
         operation: u8,
         /// How long, on the child's attended clock.
         age: Duration,
+        /// The device has completed writes since it began.
+        device_writes: bool,
         /// The directory of the same file system whose operation this one waits for.
         behind: Option<u32>,
     },
@@ -177,75 +200,19 @@ impl From<WirePath> for PathBuf {
     }
 }
 
-/// [`Look`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WireLook {
-    durations: Vec<(u8, Duration)>,
-    space: Option<[u64; 4]>,
-    identity: Option<WireIdentity>,
-    probed: bool,
-    failure: Option<WireFailure>,
+/// Place of a role in [`Role::ALL`].
+#[must_use]
+pub fn role_code(role: Role) -> u8 {
+    let place = Role::ALL.iter().position(|each| *each == role);
+    place
+        .and_then(|place| u8::try_from(place).ok())
+        .unwrap_or(0)
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct WireIdentity {
-    device: Option<(u32, u32)>,
-    mount_id: Option<u64>,
-    fsid: u64,
-    uuid: Option<String>,
-    cookie: WireCookie,
-    canonical: WirePath,
-    boot_id: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-enum WireCookie {
-    NotRead,
-    Absent,
-    Present { instance: String, bookie: String },
-    Unreadable(String),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct WireFailure {
-    operation: u8,
-    errno: Option<i32>,
-    detail: String,
-    finding: WireFinding,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum WireFinding {
-    Errno,
-    WrongBytes,
-    LeadsElsewhere,
-    NotADirectory,
-    OnlyUsRefused,
-    ProberTrouble,
-}
-
-/// [`Mount`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WireMount {
-    id: u64,
-    device: (u32, u32),
-    root: WirePath,
-    point: WirePath,
-    source: String,
-    fs_type: String,
-    options: String,
-    read_only: bool,
-    emergency: Option<String>,
-    medium: WireMedium,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum WireMedium {
-    SolidState,
-    Rotating,
-    Network,
-    Memory,
-    Unknown,
+/// The role at a place in [`Role::ALL`]; none for a place that does not exist.
+#[must_use]
+pub fn role_of(code: u8) -> Option<Role> {
+    Role::ALL.get(usize::from(code)).copied()
 }
 
 /// Place of an operation in [`Operation::ALL`].
@@ -265,180 +232,30 @@ pub fn operation_of(code: u8) -> Operation {
     known.unwrap_or(Operation::Prober)
 }
 
-fn numbers(device: Device) -> (u32, u32) {
-    (device.major, device.minor)
-}
-
 /// A device from its two numbers.
 #[must_use]
 pub const fn device_of((major, minor): (u32, u32)) -> Device {
     Device { major, minor }
 }
 
-impl From<Look> for WireLook {
-    fn from(look: Look) -> Self {
-        let durations = look.durations.iter();
-        WireLook {
-            durations: durations
-                .map(|(operation, took)| (operation_code(*operation), *took))
-                .collect(),
-            space: look
-                .space
-                .map(|space| [space.size, space.available, space.inodes, space.inodes_free]),
-            identity: look.identity.map(WireIdentity::from),
-            probed: look.probed,
-            failure: look.failure.map(WireFailure::from),
+impl From<Order> for WireOrder {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::None => WireOrder::None,
+            Order::Measure => WireOrder::Measure,
+            Order::Fill(bytes) => WireOrder::Fill(bytes),
+            Order::Release => WireOrder::Release,
         }
     }
 }
 
-impl From<WireLook> for Look {
-    fn from(look: WireLook) -> Self {
-        let durations = look.durations.into_iter();
-        Look {
-            durations: durations
-                .map(|(code, took)| (operation_of(code), took))
-                .collect(),
-            space: look
-                .space
-                .map(|[size, available, inodes, inodes_free]| Space {
-                    size,
-                    available,
-                    inodes,
-                    inodes_free,
-                }),
-            identity: look.identity.map(Identity::from),
-            probed: look.probed,
-            failure: look.failure.map(Failure::from),
-        }
-    }
-}
-
-impl From<Identity> for WireIdentity {
-    fn from(identity: Identity) -> Self {
-        WireIdentity {
-            device: identity.device.map(numbers),
-            mount_id: identity.mount_id,
-            fsid: identity.fsid,
-            uuid: identity.uuid,
-            cookie: match identity.cookie {
-                Cookie::NotRead => WireCookie::NotRead,
-                Cookie::Absent => WireCookie::Absent,
-                Cookie::Present {
-                    instance_id,
-                    bookie_host,
-                } => WireCookie::Present {
-                    instance: instance_id,
-                    bookie: bookie_host,
-                },
-                Cookie::Unreadable(why) => WireCookie::Unreadable(why),
-            },
-            canonical: identity.canonical.as_path().into(),
-            boot_id: identity.boot_id,
-        }
-    }
-}
-
-impl From<WireIdentity> for Identity {
-    fn from(identity: WireIdentity) -> Self {
-        Identity {
-            device: identity.device.map(device_of),
-            mount_id: identity.mount_id,
-            fsid: identity.fsid,
-            uuid: identity.uuid,
-            cookie: match identity.cookie {
-                WireCookie::NotRead => Cookie::NotRead,
-                WireCookie::Absent => Cookie::Absent,
-                WireCookie::Present { instance, bookie } => Cookie::Present {
-                    instance_id: instance,
-                    bookie_host: bookie,
-                },
-                WireCookie::Unreadable(why) => Cookie::Unreadable(why),
-            },
-            canonical: identity.canonical.into(),
-            boot_id: identity.boot_id,
-        }
-    }
-}
-
-impl From<Failure> for WireFailure {
-    fn from(failure: Failure) -> Self {
-        WireFailure {
-            operation: operation_code(failure.operation),
-            errno: failure.errno,
-            detail: failure.detail,
-            finding: match failure.finding {
-                Finding::Errno => WireFinding::Errno,
-                Finding::WrongBytes => WireFinding::WrongBytes,
-                Finding::LeadsElsewhere => WireFinding::LeadsElsewhere,
-                Finding::NotADirectory => WireFinding::NotADirectory,
-                Finding::OnlyUsRefused => WireFinding::OnlyUsRefused,
-                Finding::ProberTrouble => WireFinding::ProberTrouble,
-            },
-        }
-    }
-}
-
-impl From<WireFailure> for Failure {
-    fn from(failure: WireFailure) -> Self {
-        Failure {
-            operation: operation_of(failure.operation),
-            errno: failure.errno,
-            detail: failure.detail,
-            finding: match failure.finding {
-                WireFinding::Errno => Finding::Errno,
-                WireFinding::WrongBytes => Finding::WrongBytes,
-                WireFinding::LeadsElsewhere => Finding::LeadsElsewhere,
-                WireFinding::NotADirectory => Finding::NotADirectory,
-                WireFinding::OnlyUsRefused => Finding::OnlyUsRefused,
-                WireFinding::ProberTrouble => Finding::ProberTrouble,
-            },
-        }
-    }
-}
-
-impl From<&Mount> for WireMount {
-    fn from(mount: &Mount) -> Self {
-        WireMount {
-            id: mount.id,
-            device: numbers(mount.device),
-            root: mount.root.as_path().into(),
-            point: mount.point.as_path().into(),
-            source: mount.source.clone(),
-            fs_type: mount.fs_type.clone(),
-            options: mount.options.clone(),
-            read_only: mount.read_only,
-            emergency: mount.emergency.clone(),
-            medium: match mount.medium {
-                Medium::SolidState => WireMedium::SolidState,
-                Medium::Rotating => WireMedium::Rotating,
-                Medium::Network => WireMedium::Network,
-                Medium::Memory => WireMedium::Memory,
-                Medium::Unknown => WireMedium::Unknown,
-            },
-        }
-    }
-}
-
-impl From<WireMount> for Mount {
-    fn from(mount: WireMount) -> Self {
-        Mount {
-            id: mount.id,
-            device: device_of(mount.device),
-            root: mount.root.into(),
-            point: mount.point.into(),
-            source: mount.source,
-            fs_type: mount.fs_type,
-            options: mount.options,
-            read_only: mount.read_only,
-            emergency: mount.emergency,
-            medium: match mount.medium {
-                WireMedium::SolidState => Medium::SolidState,
-                WireMedium::Rotating => Medium::Rotating,
-                WireMedium::Network => Medium::Network,
-                WireMedium::Memory => Medium::Memory,
-                WireMedium::Unknown => Medium::Unknown,
-            },
+impl From<WireOrder> for Order {
+    fn from(order: WireOrder) -> Self {
+        match order {
+            WireOrder::None => Order::None,
+            WireOrder::Measure => Order::Measure,
+            WireOrder::Fill(bytes) => Order::Fill(bytes),
+            WireOrder::Release => Order::Release,
         }
     }
 }
@@ -448,6 +265,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::health::observation::{
+        BookieFiles, Cookie, Failure, Finding, Identity, JournalFile, Look, Mark, Medium, Mount,
+        Space,
+    };
 
     fn a_look() -> Look {
         Look {
@@ -474,6 +295,15 @@ mod tests {
                 boot_id: "boot".to_owned(),
             }),
             probed: true,
+            bookie_files: Some(BookieFiles {
+                marks: vec![Mark {
+                    journal: 1,
+                    file: 2,
+                    offset: 3,
+                }],
+                journals: vec![JournalFile { id: 2, bytes: 4 }],
+            }),
+            ballast: Some(8),
             failure: Some(Failure {
                 operation: Operation::Sync,
                 errno: Some(5),
