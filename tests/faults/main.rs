@@ -14,6 +14,7 @@ mod mounts;
 mod own;
 mod quota;
 mod returns;
+mod soak;
 mod space;
 mod wants;
 
@@ -45,6 +46,7 @@ const BTRFS_ONLY: &[(&str, &str)] = &[
 const FAULTS: &[Fault] = &[
     alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast).on_each_kind(),
     alone("crashes_lose_no_event", crashes::no_event_is_lost).once(),
+    alone("soak", soak::no_false_verdict).once(),
     fault("F14_statfs_never_answers", devices::statfs_hangs).beside(Company::NobodyWhoAsks),
     quiet("F17_unmounted", mounts::unmounted).on_each_kind(),
     quiet("F17_unmounted_outside", mounts::unmounted_outside),
@@ -104,6 +106,7 @@ const FAULTS: &[Fault] = &[
         .once(),
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left).once(),
     fault("harness_cleans_when_killed", own::cleans_when_killed).once(),
+    fault("soak_judge_finds_false_verdicts", soak::judge_finds).once(),
     fault("second_agent_on_one_state", agents::state_locked).once(),
 ];
 

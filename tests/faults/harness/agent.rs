@@ -40,7 +40,7 @@ pub(crate) struct Plan<'a> {
     bench: &'a Bench,
     name: String,
     dirs: Vec<(PathBuf, String)>,
-    settings: [(&'static str, String); 4],
+    settings: Vec<(&'static str, String)>,
     top: String,
     rest: String,
     state_dir: PathBuf,
@@ -66,11 +66,13 @@ impl<'a> Plan<'a> {
                 .map(|(path, role)| (path.clone(), keys(role)))
                 .collect(),
             settings: [
-                ("dwell", "2s".to_owned()),
-                ("interval", "10s".to_owned()),
-                ("space_interval", "1s".to_owned()),
-                ("deadline", "5s".to_owned()),
-            ],
+                ("dwell", "2s"),
+                ("interval", "10s"),
+                ("space_interval", "1s"),
+                ("deadline", "5s"),
+            ]
+            .map(|(key, value)| (key, value.to_owned()))
+            .into(),
             top: String::new(),
             rest: String::new(),
             state_dir: bench.folder().join("state"),
@@ -81,6 +83,16 @@ impl<'a> Plan<'a> {
             wait_for_probes: true,
             healthy: healthy.map(|(path, _)| path).into(),
         }
+    }
+
+    /// An agent as most people run it: every setting is the default, and it watches what the test
+    /// names and nothing else.
+    pub(crate) fn with_defaults(bench: &'a Bench) -> Plan<'a> {
+        let mut plan = Plan::new(bench);
+        plan.settings.clear();
+        plan.dirs.clear();
+        plan.healthy.clear();
+        plan
     }
 
     /// For a second agent in one test.
@@ -165,7 +177,7 @@ impl<'a> Plan<'a> {
     fn write_file(&self, port: u16) -> PathBuf {
         let value = |key: &str| {
             let found = self.settings.iter().find(|(known, _)| *known == key);
-            format!("{key} = {:?}\n", found.expect("one of the four keys").1)
+            found.map_or_else(String::new, |(_, value)| format!("{key} = {value:?}\n"))
         };
         let mut toml = format!(
             "{}listen = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n",

@@ -124,6 +124,7 @@ impl Turn<'_> {
 /// What the command line asks for; the few options of libtest that make sense here.
 struct Selection {
     words: Vec<String>,
+    skip: Vec<String>,
     exact: bool,
     list: bool,
 }
@@ -132,6 +133,7 @@ impl Selection {
     fn from_arguments() -> Selection {
         let mut selection = Selection {
             words: Vec::new(),
+            skip: Vec::new(),
             exact: false,
             list: false,
         };
@@ -140,7 +142,8 @@ impl Selection {
             match argument.as_str() {
                 "--exact" => selection.exact = true,
                 "--list" => selection.list = true,
-                "--test-threads" | "--skip" | "--format" | "--color" | "-Z" => {
+                "--skip" => selection.skip.extend(arguments.next()),
+                "--test-threads" | "--format" | "--color" | "-Z" => {
                     arguments.next();
                 }
                 option if option.starts_with('-') => {}
@@ -158,7 +161,7 @@ impl Selection {
                 name.contains(word.as_str())
             }
         };
-        self.words.is_empty() || self.words.iter().any(matches)
+        (self.words.is_empty() || self.words.iter().any(matches)) && !self.skip.iter().any(matches)
     }
 }
 
