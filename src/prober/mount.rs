@@ -202,6 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::mutation::edited;
 
     const TABLE: &[u8] = b"\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
@@ -322,6 +323,51 @@ mod tests {
             text.extend(b" rw - a a rw\n");
             let point = Path::new("/").join(std::ffi::OsStr::from_bytes(&name));
             prop_assert_eq!(Table::parse(&text).covering(&point).unwrap().id, 2);
+        }
+
+        /// One damaged line does not blind us to the others.
+        #[test]
+        fn lines_beside_edited_ones_are_understood_as_before(
+            index in 0..7_usize,
+            odd in edited(TABLE.split(|byte| *byte == b'\n').nth(4).unwrap()),
+        ) {
+            let mut lines: Vec<&[u8]> = TABLE.split(|byte| *byte == b'\n').collect();
+            lines.insert(index, &odd);
+            let table = Table::parse(&lines.join(&b'\n'));
+            let _ = table.covering(Path::new("/mnt/odd name\\\tx/a"));
+            for entry in Table::parse(TABLE).entries {
+                prop_assert!(table.entries.contains(&entry), "{:?}", entry);
+            }
+        }
+
+        #[test]
+        fn every_field_is_read_as_the_kernel_wrote_it(
+            root in prop::collection::vec(1u8.., 0..20),
+            source in prop::collection::vec(1u8.., 1..20),
+        ) {
+            // What the kernel escapes besides, for readers that split at it.
+            let escape = |bytes: &[u8]| {
+                let mut escaped = Vec::new();
+                for byte in bytes {
+                    match byte {
+                        b' ' | b'\t' | b'\n' | b'\\' | b'#' => {
+                            escaped.extend(format!("\\{byte:03o}").bytes());
+                        }
+                        _ => escaped.push(*byte),
+                    }
+                }
+                escaped
+            };
+            let line = [
+                b"9 1 8:1 /".as_slice(), &escape(&root), b" /m rw,x shared:1 - a ",
+                &escape(&source), b" rw,y",
+            ];
+            let table = Table::parse(&line.concat());
+            let entry = &table.entries[0];
+            let root = [b"/".as_slice(), &root].concat();
+            prop_assert_eq!(entry.root.as_os_str().as_bytes(), &root[..]);
+            prop_assert_eq!(&entry.source, &String::from_utf8_lossy(&source));
+            prop_assert_eq!(&entry.options, "rw,x,y");
         }
     }
 }
