@@ -91,7 +91,8 @@ pub(super) fn join(
 }
 
 fn same(one: &Named, other: &Named) -> bool {
-    one.path == other.path && one.role == other.role
+    // As text: both are in one form, and comparing paths by their parts is slow for thousands.
+    one.role == other.role && one.path.as_os_str() == other.path.as_os_str()
 }
 
 fn plain(path: PathBuf, role: Role, place: Place) -> Named {
