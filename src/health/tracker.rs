@@ -294,6 +294,13 @@ impl Tracker {
         Some(Arc::new(view(track, now)))
     }
 
+    /// Something may be wrong with the directory, without proof yet.
+    #[must_use]
+    pub fn is_suspect(&self, id: DirId) -> bool {
+        let place = self.place(id);
+        place.is_some_and(|at| self.tracks[at].access.is_suspect())
+    }
+
     /// The worst severity; unknown while a directory was not judged yet.
     #[must_use]
     pub fn severity(&self) -> Severity {
