@@ -27,9 +27,11 @@ pub struct WireLook {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct WireBookieFiles {
     /// Journal, file, offset.
-    marks: Vec<(u32, u64, u64)>,
+    marks: Vec<(Option<u32>, u64, u64)>,
     /// Number, length.
     journals: Vec<(u64, u64)>,
+    left_out: u64,
+    unreadable: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,6 +151,8 @@ impl From<BookieFiles> for WireBookieFiles {
                 .map(|mark| (mark.journal, mark.file, mark.offset))
                 .collect(),
             journals: journals.map(|file| (file.id, file.bytes)).collect(),
+            left_out: files.left_out,
+            unreadable: files.unreadable,
         }
     }
 }
@@ -168,6 +172,8 @@ impl From<WireBookieFiles> for BookieFiles {
             journals: journals
                 .map(|(id, bytes)| JournalFile { id, bytes })
                 .collect(),
+            left_out: files.left_out,
+            unreadable: files.unreadable,
         }
     }
 }
