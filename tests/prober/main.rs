@@ -10,9 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dirkeeper::health::dir::{DirId, Role};
-use dirkeeper::health::observation::{
-    Cookie, Finding, JournalFile, Mark, Observation, Operation,
-};
+use dirkeeper::health::observation::{Cookie, Finding, JournalFile, Mark, Observation, Operation};
 use dirkeeper::probe::{LookKind, Report};
 use nix::sys::signal::Signal;
 
