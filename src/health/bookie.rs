@@ -10,6 +10,7 @@ use super::journal::{self, Drain, JournalView, Position, Replay};
 use super::layout::{self, Placed};
 use super::moment::{Elapsed, Moment};
 use super::observation::{BookieFiles, Cookie, Operation};
+use super::policy::Policy;
 use super::restart::{self, RestartView, StartDir, StartJournal, Verdict};
 use super::status::{Cause, Reason, Severity, SpaceStatus};
 use super::track::Track;
@@ -34,16 +35,25 @@ struct Journal<'a> {
     place: usize,
     seen: &'a SeenFiles,
     /// None while not every mark is known.
-    known: Option<(Position, Replay)>,
+    known: Option<Known>,
+}
+
+/// What is known when every mark is.
+#[derive(Clone, Copy)]
+struct Known {
+    mark: Position,
+    /// When that mark was last read.
+    read: Elapsed,
+    replay: Replay,
 }
 
 impl Tracker {
     /// Computes anew what depends on several directories; the ids of those that look different now.
     pub fn refresh_journals(&mut self) -> Vec<DirId> {
-        let views: Vec<(usize, JournalView)> = journals(&self.tracks)
+        let views: Vec<(usize, JournalView)> = journals(&self.tracks, self.policy)
             .into_iter()
             .map(|journal| {
-                let replay = journal.known.map(|(_, replay)| replay);
+                let replay = journal.known.map(|known| known.replay);
                 (journal.place, journal::view(&journal.seen.files, replay))
             })
             .collect();
@@ -63,8 +73,11 @@ impl Tracker {
     #[must_use]
     pub fn restart(&self) -> Option<RestartView> {
         let needs = self.policy.bookie.as_ref()?;
+        if self.policy.partial {
+            return None;
+        }
         let dirs: Vec<StartDir<'_>> = self.tracks.iter().map(start_dir).collect();
-        let found = journals(&self.tracks);
+        let found = journals(&self.tracks, self.policy);
         let of_role = self.tracks.iter().enumerate();
         let starts: Vec<StartJournal<'_>> = of_role
             .filter(|(_, track)| track.dir.role == Role::Journal)
@@ -79,14 +92,25 @@ impl Tracker {
         Some(restart::judge(&dirs, &starts, needs))
     }
 
-    /// A file that was made after the journal was listed is not missing.
+    /// A file is missing only if the order of looks leaves no other reason: it may have been made
+    /// after the journal was listed, or marked as done and removed after the mark was read.
     fn replay(&self, journal: &Journal<'_>) -> Option<Replay> {
-        let (_, mut replay) = journal.known?;
+        let known = journal.known?;
+        let listed = journal.seen.at;
         let drain = self.bookie.drains.get(&self.tracks[journal.place].id);
-        if drain.is_some_and(|drain| journal.seen.at <= drain.since()) {
-            replay.missing = None;
-        }
-        Some(replay)
+        let had_been_made =
+            known.read < listed || drain.is_some_and(|drain| drain.since() < listed);
+        let had_not_been_removed = listed <= known.read;
+        let newest = journal.seen.files.journals.last();
+        let sure = match newest {
+            Some(newest) if known.mark.0 < newest.id => had_not_been_removed,
+            _ => had_been_made,
+        };
+        let missing = known.replay.missing.filter(|_| sure);
+        Some(Replay {
+            missing,
+            ..known.replay
+        })
     }
 
     /// What should be otherwise about where the directories are, in words.
@@ -117,9 +141,9 @@ impl Tracker {
         let roll = needs.map(|needs| needs.journal_file_bytes.max(needs.entry_log_bytes));
         let drains = &mut self.bookie.drains;
         let mut stuck = Vec::new();
-        for journal in journals(&self.tracks) {
+        for journal in journals(&self.tracks, self.policy) {
             let track = &self.tracks[journal.place];
-            let Some((mark, replay)) = journal.known else {
+            let Some(Known { mark, replay, .. }) = journal.known else {
                 continue;
             };
             let over_warn = matches!(
@@ -171,7 +195,10 @@ fn reason(message: String) -> Reason {
 
 /// Journals whose files were seen. Their marks are known when every ledger directory's were seen
 /// once, those aside that the bookie could not read either.
-fn journals(tracks: &[Track]) -> Vec<Journal<'_>> {
+fn journals(tracks: &[Track], policy: Policy) -> Vec<Journal<'_>> {
+    if policy.partial {
+        return Vec::new();
+    }
     let of_role = |role| {
         let tracks = tracks.iter().enumerate();
         tracks.filter(move |(_, track)| track.dir.role == role)
@@ -187,9 +214,17 @@ fn journals(tracks: &[Track]) -> Vec<Journal<'_>> {
             continue;
         };
         let known = all_known.then(|| {
-            let files = ledgers().filter_map(|track| track.bookie_files.as_ref());
-            let mark = journal::mark(index, several, files.map(|seen| &seen.files));
-            (mark, journal::replay(mark, &seen.files))
+            let files = || ledgers().filter_map(|track| track.bookie_files.as_ref());
+            let mark = journal::mark(index, several, files().map(|seen| &seen.files));
+            let has_it = |seen: &&SeenFiles| {
+                journal::mark(index, several, std::iter::once(&seen.files)) == mark
+            };
+            let read = files().filter(has_it).map(|seen| seen.at).max();
+            Known {
+                mark,
+                read: read.unwrap_or_default(),
+                replay: journal::replay(mark, &seen.files),
+            }
         });
         journals.push(Journal { place, seen, known });
     }

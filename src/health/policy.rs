@@ -58,6 +58,8 @@ pub struct Policy {
     pub reminder_interval: Duration,
     /// What the bookie needs to start; none without its file.
     pub bookie: Option<BookieNeeds>,
+    /// Only some of the node's directories are looked at: what needs all of them is not judged.
+    pub partial: bool,
 }
 
 impl Default for Policy {
@@ -66,6 +68,7 @@ impl Default for Policy {
             any_full: true,
             reminder_interval: Duration::from_secs(3600),
             bookie: None,
+            partial: false,
         }
     }
 }
