@@ -85,32 +85,21 @@ impl Tracker {
                 let journal = found.iter().find(|journal| journal.place == place);
                 StartJournal {
                     path: &track.dir.path,
-                    replay: journal.and_then(|journal| self.replay(journal)),
+                    replay: journal.and_then(|journal| Some(journal.known?.replay)),
+                    in_order: journal.is_some_and(|journal| self.is_in_order(journal)),
                 }
             })
             .collect();
         Some(restart::judge(&dirs, &starts, needs))
     }
 
-    /// A file is missing only if the order of looks leaves no other reason: it may have been made
-    /// after the journal was listed, or marked as done and removed after the mark was read.
-    fn replay(&self, journal: &Journal<'_>) -> Option<Replay> {
-        let known = journal.known?;
-        let listed = journal.seen.at;
+    /// What is said about a missing file does not depend on the order of the looks.
+    fn is_in_order(&self, journal: &Journal<'_>) -> bool {
         let drain = self.bookie.drains.get(&self.tracks[journal.place].id);
-        let had_been_made =
-            known.read < listed || drain.is_some_and(|drain| drain.since() < listed);
-        let had_not_been_removed = listed <= known.read;
-        let newest = journal.seen.files.journals.last();
-        let sure = match newest {
-            Some(newest) if known.mark.0 < newest.id => had_not_been_removed,
-            _ => had_been_made,
+        let (Some(known), Some(drain)) = (journal.known, drain) else {
+            return false;
         };
-        let missing = known.replay.missing.filter(|_| sure);
-        Some(Replay {
-            missing,
-            ..known.replay
-        })
+        drain.surely_misses(journal.seen.at, known.read)
     }
 
     /// What should be otherwise about where the directories are, in words.
@@ -154,6 +143,7 @@ impl Tracker {
                 .entry(track.id)
                 .or_insert_with(|| Drain::new(now, mark, replay.bytes));
             let text = drain.observe(now, mark, replay, over_warn, roll);
+            drain.note_listing(journal.seen.at, replay.missing.is_some());
             stuck.extend(text.map(|text| (journal.place, text)));
         }
         let known = |id: &DirId| self.tracks.iter().any(|track| track.id == *id);

@@ -98,6 +98,8 @@ pub(super) struct Drain {
     since: Elapsed,
     unmarked: u64,
     told: bool,
+    /// When the journal was first listed without the file that the mark names.
+    missed: Option<Elapsed>,
 }
 
 impl Drain {
@@ -108,12 +110,21 @@ impl Drain {
             since: now,
             unmarked,
             told: false,
+            missed: None,
         }
     }
 
-    /// Since when the mark has been where it is.
-    pub(super) fn since(&self) -> Elapsed {
-        self.since
+    /// Whether the file that the mark names was there when the journal was listed.
+    pub(super) fn note_listing(&mut self, listed: Elapsed, missing: bool) {
+        self.missed = missing.then(|| self.missed.unwrap_or(listed));
+    }
+
+    /// The file is not there, and neither of two other reasons is left for it: it was made after the
+    /// journal had been listed, or marked as done and removed after the mark had been read.
+    pub(super) fn surely_misses(&self, listed: Elapsed, mark_read: Elapsed) -> bool {
+        let removed_since = self.missed.is_none_or(|missed| mark_read < missed);
+        let made_since = listed <= self.since;
+        !removed_since && !made_since
     }
 
     /// Takes in what is there now. What to say when the journal does not drain, once until the mark
@@ -301,6 +312,23 @@ mod tests {
         assert_eq!(told(&below), [0; 0]);
         let idle = [(0, 1, 50, true), (999, 1, 50, true)];
         assert_eq!(told(&idle), [0; 0]);
+    }
+
+    #[test]
+    fn a_file_is_missing_when_the_mark_still_names_it_after_a_listing_without_it() {
+        let second = Elapsed::from_secs;
+        let mut drain = Drain::new(second(5), (7, 0), 0);
+        assert!(!drain.surely_misses(second(6), second(6)), "it is there");
+        drain.note_listing(second(5), true);
+        assert!(!drain.surely_misses(second(5), second(9)), "made since");
+        drain.note_listing(second(8), true);
+        assert!(drain.surely_misses(second(8), second(7)));
+        let mut late = Drain::new(second(5), (7, 0), 0);
+        late.note_listing(second(8), true);
+        assert!(!late.surely_misses(second(8), second(7)), "removed since");
+        assert!(late.surely_misses(second(9), second(8)));
+        late.note_listing(second(10), false);
+        assert!(!late.surely_misses(second(10), second(11)), "back again");
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Whether a start of the bookie would fail now. Says so only where a rule that BookKeeper itself
 //! checks is violated, or a write without which it ends must fail; what is merely likely is "not
 //! known", with its reason. Pure. Read from BookKeeper 4.17.3; each rule names its class.
+//!
+//! Seen with real bookies whose ledger directories were full and short of the reserve: one with
+//! `InterleavedLedgerStorage` ended its replay with `NoWritableLedgerDirException` and did not run;
+//! with `SortedLedgerStorage` and `DbLedgerStorage` it started, read-only, its replayed entries in memory.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -93,6 +97,8 @@ pub(super) struct StartDir<'a> {
 pub(super) struct StartJournal<'a> {
     pub(super) path: &'a Path,
     pub(super) replay: Option<Replay>,
+    /// Mark and files were read in an order that leaves no other reason for a missing file.
+    pub(super) in_order: bool,
 }
 
 struct Reasons {
@@ -139,7 +145,7 @@ pub(super) fn judge(
         if let Some(missing) = replay.missing {
             let text =
                 format!("the journal file {missing:x}.txn, named by lastMark, is not in {path}");
-            reasons.add(true, text);
+            reasons.add(journal.in_order, text);
         }
         replayed.bytes = replayed.bytes.saturating_add(replay.bytes);
         surely |= needs.journal_step.saturating_mul(replay.files) < replay.bytes;
@@ -370,6 +376,7 @@ mod tests {
         StartJournal {
             path: Path::new("/j"),
             replay: Some(replay),
+            in_order: true,
         }
     }
 
@@ -485,6 +492,16 @@ mod tests {
             &[missing],
             &needs(),
             "wouldFail: the journal file 1a2.txn, named by lastMark, is not in /j",
+        );
+        let too_early = StartJournal {
+            in_order: false,
+            ..missing
+        };
+        check(
+            &[ledger],
+            &[too_early],
+            &needs(),
+            "unknown: the journal file 1a2.txn, named by lastMark, is not in /j",
         );
     }
 

@@ -175,6 +175,8 @@ mod tests {
     use super::*;
 
     /// Written by BookKeeper 4.17.3's `LogMark.writeLogMark` for file 1796000523456, offset 1073741312.
+    /// A bookie's own file has the same form: `000001a22b63862b 000000000053dc00`, with `1a22b63862b.txn`
+    /// beside it in the journal.
     const GOLDEN: [u8; MARK_BYTES] = [
         0x00, 0x00, 0x01, 0xa2, 0x29, 0xf9, 0x24, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x3f, 0xff, 0xfe,
         0x00,
