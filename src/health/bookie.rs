@@ -244,3 +244,92 @@ fn start_dir(track: &Track) -> StartDir<'_> {
         space: track.present_space().copied(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::dir::{Dir, ProbePolicy, Thresholds};
+    use super::super::observation::{JournalFile, Mark};
+    use super::super::status::AccessStatus;
+    use super::*;
+
+    /// Two ledger directories and two journals.
+    fn tracker(policy: Policy) -> Tracker {
+        let dir = |path: &str, role| Dir {
+            path: PathBuf::from(path),
+            role,
+            thresholds: Thresholds::default(),
+            probe: ProbePolicy::default(),
+            require_mount: false,
+            await_cookie: true,
+            ballast: 0,
+        };
+        let dirs = vec![
+            dir("/j0", Role::Journal),
+            dir("/l0", Role::Ledger),
+            dir("/j1", Role::Journal),
+            dir("/l1", Role::Ledger),
+        ];
+        let mut tracker = Tracker::new(policy);
+        tracker.configure(Moment::default(), dirs, policy, |_| None);
+        tracker
+    }
+
+    fn see(tracker: &mut Tracker, place: usize, marks: &[(u32, u64)], files: &[(u64, u64)]) {
+        let marks = marks.iter().map(|(journal, file)| Mark {
+            journal: Some(*journal),
+            file: *file,
+            offset: 0,
+        });
+        let journals = files.iter().map(|(id, bytes)| JournalFile {
+            id: *id,
+            bytes: *bytes,
+        });
+        tracker.tracks[place].bookie_files = Some(SeenFiles {
+            at: Elapsed::ZERO,
+            files: BookieFiles {
+                marks: marks.collect(),
+                journals: journals.collect(),
+                ..BookieFiles::default()
+            },
+        });
+    }
+
+    fn unmarked(tracker: &mut Tracker) -> Vec<Option<u64>> {
+        tracker.refresh_journals();
+        let views = tracker.tracks.iter().filter_map(|track| track.journal_view);
+        views.map(|view| view.unmarked).collect()
+    }
+
+    #[test]
+    fn each_journal_is_joined_with_the_marks_of_all_ledger_directories() {
+        let mut tracker = tracker(Policy::default());
+        see(&mut tracker, 0, &[], &[(5, 10), (6, 20)]);
+        see(&mut tracker, 2, &[], &[(7, 40), (8, 80)]);
+        assert_eq!(unmarked(&mut tracker), [None, None]);
+        see(&mut tracker, 1, &[(0, 5), (1, 8)], &[]);
+        assert_eq!(unmarked(&mut tracker), [None, None], "/l1 may have more");
+        see(&mut tracker, 3, &[(0, 6), (1, 7)], &[]);
+        assert_eq!(unmarked(&mut tracker), [Some(20), Some(80)]);
+        assert_eq!(tracker.refresh_journals(), [], "nothing changed since");
+        tracker.policy.partial = true;
+        assert_eq!(unmarked(&mut tracker), []);
+    }
+
+    /// The bookie passes over a mark that it cannot read; we wait only for what may still answer.
+    #[test]
+    fn a_dead_ledger_directory_hides_no_journal() {
+        let mut tracker = tracker(Policy::default());
+        see(&mut tracker, 0, &[], &[(5, 10), (6, 20)]);
+        see(&mut tracker, 1, &[(0, 6)], &[]);
+        let dead = reason("gone".to_owned());
+        tracker.tracks[3].access.set(AccessStatus::Vanished, dead);
+        assert_eq!(unmarked(&mut tracker), [Some(20)]);
+    }
+
+    #[test]
+    fn without_the_bookies_file_nothing_is_said_about_a_start() {
+        assert_eq!(tracker(Policy::default()).restart(), None);
+    }
+}

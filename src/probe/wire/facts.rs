@@ -19,7 +19,7 @@ pub struct WireLook {
     space: Option<[u64; 4]>,
     identity: Option<WireIdentity>,
     probed: bool,
-    bookie_files: Option<WireBookieFiles>,
+    bookie_files: Option<Box<WireBookieFiles>>,
     ballast: Option<u64>,
     failure: Option<WireFailure>,
 }
@@ -111,7 +111,7 @@ impl From<Look> for WireLook {
                 .map(|space| [space.size, space.available, space.inodes, space.inodes_free]),
             identity: look.identity.map(WireIdentity::from),
             probed: look.probed,
-            bookie_files: look.bookie_files.map(WireBookieFiles::from),
+            bookie_files: look.bookie_files.map(|files| Box::new(files.into())),
             ballast: look.ballast,
             failure: look.failure.map(WireFailure::from),
         }
@@ -135,7 +135,7 @@ impl From<WireLook> for Look {
                 }),
             identity: look.identity.map(Identity::from),
             probed: look.probed,
-            bookie_files: look.bookie_files.map(BookieFiles::from),
+            bookie_files: look.bookie_files.map(|files| BookieFiles::from(*files)),
             ballast: look.ballast,
             failure: look.failure.map(Failure::from),
         }
