@@ -3,9 +3,9 @@
 //! parameter, so every decision can be replayed by a line in a scenario file.
 //!
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
-//! (with `identity`) and `latency`, `forecast`, `policy`, `node`, `event`, `snapshot`, `schedule`, `track` (one
-//! directory) and `tracker`, which joins them. `journal`, `restart` and `layout` judge what the bookie needs
-//! beside; `bookie` joins them with the tracks.
+//! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
+//! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
+//! judge what the bookie needs beside; `bookie` joins them with the tracks.
 
 pub mod access;
 pub mod ballast;
@@ -22,6 +22,7 @@ mod layout;
 pub mod moment;
 pub mod node;
 pub mod observation;
+pub mod outlier;
 pub mod policy;
 pub mod restart;
 pub mod schedule;

@@ -7,6 +7,7 @@ mod bookie_files;
 mod config;
 mod files;
 mod http;
+mod names;
 mod running;
 mod state;
 
