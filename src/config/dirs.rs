@@ -82,12 +82,31 @@ pub(super) fn join(
         }
     }
     merge_roles(&mut named, problems);
+    number_journals(&mut named, bookie);
     if DIRS_LIMIT < named.len() {
         let problem = format!("{} directories are more than can be watched", named.len());
         let wrong = Wrong::new(problem, format!("name at most {DIRS_LIMIT}"));
         problems.error(wrong.at(named[DIRS_LIMIT].place.clone(), "dir", ""));
     }
     named
+}
+
+/// The bookie's journals come in the order of its own file, whoever else names them: `lastMark.1` is
+/// that of the second one there.
+fn number_journals(named: &mut Vec<Named>, bookie: &[BookieDir]) {
+    let rank = |dir: &Named| {
+        let journal = |known: &BookieDir| known.role == Role::Journal && known.path == dir.path;
+        bookie.iter().position(journal).unwrap_or(usize::MAX)
+    };
+    let is_journal = |dir: &Named| dir.role == Role::Journal;
+    let places: Vec<bool> = named.iter().map(is_journal).collect();
+    let (mut journals, others): (Vec<Named>, Vec<Named>) = named.drain(..).partition(is_journal);
+    journals.sort_by_key(rank);
+    let (mut journals, mut others) = (journals.into_iter(), others.into_iter());
+    named.extend(places.into_iter().filter_map(|journal| match journal {
+        true => journals.next(),
+        false => others.next(),
+    }));
 }
 
 fn same(one: &Named, other: &Named) -> bool {

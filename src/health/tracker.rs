@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
 use super::identity::Pin;
@@ -35,8 +36,9 @@ const SLOW_TICK: Duration = Duration::from_secs(5);
 /// Decides for all directories of a node.
 #[derive(Debug, Clone)]
 pub struct Tracker {
-    tracks: Vec<Track>,
-    policy: Policy,
+    pub(super) tracks: Vec<Track>,
+    pub(super) policy: Policy,
+    pub(super) bookie: BookieWatch,
     node: Node,
     next_id: u32,
     next_slow_tick: Elapsed,
@@ -56,6 +58,7 @@ impl Tracker {
         Tracker {
             tracks: Vec::new(),
             policy,
+            bookie: BookieWatch::default(),
             node: Node::default(),
             next_id: 0,
             next_slow_tick: Elapsed::ZERO,
@@ -135,6 +138,7 @@ impl Tracker {
             let event = self.reminder(now, place);
             events.extend(event);
         }
+        events.extend(self.bookie_events(now));
         events
     }
 
@@ -415,7 +419,7 @@ impl Tracker {
         event
     }
 
-    fn event(&mut self, now: Moment, kind: EventKind) -> Event {
+    pub(super) fn event(&mut self, now: Moment, kind: EventKind) -> Event {
         *self.event_counts.entry(kind).or_default() += 1;
         Event {
             seq: 0,

@@ -99,6 +99,7 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         high_priority_room: track
             .high_priority_room()
             .filter(|_| track.present_space().is_some()),
+        journal: track.journal_view,
         history: track.history.iter().copied().collect(),
     }
 }

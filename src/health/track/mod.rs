@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use super::access::AccessAxis;
 use super::ballast::Order;
+use super::bookie::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
 use super::event::EventKind;
 use super::forecast::Forecast;
 use super::identity::Pin;
+use super::journal::JournalView;
 use super::latency::LatencyAxis;
 use super::moment::{Elapsed, Moment};
 use super::observation::{Cookie, Device, Durations, Medium, Mount, Observation, Operation, Space};
@@ -65,6 +67,10 @@ pub struct Track {
     pub(super) forecast_told: bool,
     /// Since when the forecast has said that it will be full soon.
     pub(super) forecast_since: Option<Elapsed>,
+    /// The bookie's own files, as last seen here.
+    pub(super) bookie_files: Option<SeenFiles>,
+    /// What they come to together with those of other directories.
+    pub(super) journal_view: Option<JournalView>,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -129,6 +135,8 @@ impl Track {
             forecast_view: None,
             forecast_told: false,
             forecast_since: None,
+            bookie_files: None,
+            journal_view: None,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,

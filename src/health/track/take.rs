@@ -2,6 +2,7 @@
 //! axis makes of it.
 
 use super::super::access::{self, Meaning};
+use super::super::bookie::SeenFiles;
 use super::super::dir::path_text;
 use super::super::identity::{self, Verdict};
 use super::super::moment::Moment;
@@ -156,6 +157,12 @@ impl Track {
     fn take_in(&mut self, now: Moment, look: &Look) {
         if look.probed && look.failure.is_none() {
             self.space.accepted_write();
+        }
+        if let Some(files) = &look.bookie_files {
+            self.bookie_files = Some(SeenFiles {
+                at: now.elapsed,
+                files: files.clone(),
+            });
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);

@@ -298,11 +298,13 @@ mod tests {
             probed: true,
             bookie_files: Some(BookieFiles {
                 marks: vec![Mark {
-                    journal: 1,
+                    journal: Some(1),
                     file: 2,
                     offset: 3,
                 }],
                 journals: vec![JournalFile { id: 2, bytes: 4 }],
+                left_out: 6,
+                unreadable: Some("text".to_owned()),
             }),
             ballast: Some(8),
             failure: Some(Failure {
