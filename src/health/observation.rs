@@ -263,7 +263,7 @@ pub struct JournalFile {
 }
 
 /// A finished look at one directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
     /// Steps that ended well, with their durations; for a failed look those before the failure.
     pub durations: Durations,

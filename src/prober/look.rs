@@ -17,7 +17,7 @@ use nix::sys::statvfs::{FsFlags, Statvfs, fstatvfs};
 use crate::health::ballast::Order;
 use crate::health::dir::{Role, path_text};
 use crate::health::observation::{
-    Cookie, Device, Durations, Failure, Finding, Identity, Look, Operation, Space,
+    Cookie, Device, Failure, Finding, Identity, Look, Operation, Space,
 };
 use crate::probe::wire::{Kind, Reading};
 
@@ -113,15 +113,7 @@ pub(super) struct Found {
 impl Found {
     fn nothing() -> Found {
         Found {
-            look: Look {
-                durations: Durations::new(),
-                space: None,
-                identity: None,
-                probed: false,
-                bookie_files: None,
-                ballast: None,
-                failure: None,
-            },
+            look: Look::default(),
             reading: None,
             uuid: None,
             errors_watched: None,
