@@ -156,6 +156,8 @@ fn observations(dir: u32, what: &What) -> Vec<Observation> {
             operation: *operation,
             age: Duration::from_secs(*seconds),
             device_writes: false,
+            stalled: None,
+            pressure: None,
             behind: None,
         })],
         What::ReadOnly(read_only) => vec![Observation::Mounted(mount(dir, dir, *read_only))],

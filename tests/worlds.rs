@@ -409,6 +409,8 @@ impl Run {
                 if Duration::from_secs(1) <= age {
                     self.observe(Observation::InFlight(InFlight {
                         device_writes: false,
+                        stalled: None,
+                        pressure: None,
                         operation: Operation::Sync,
                         age,
                         behind: None,

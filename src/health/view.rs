@@ -1,5 +1,8 @@
 //! One directory as the snapshot shows it: the status with its reason, the numbers, the proof.
 
+use std::time::Duration;
+
+use super::access;
 use super::moment::Moment;
 use super::observation::Operation;
 use super::snapshot::DirView;
@@ -102,6 +105,9 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
     }
 }
 
+/// A signal is shown for so long: one who is called at night looks within minutes.
+const SIGNAL_SHOWN: Duration = Duration::from_secs(600);
+
 /// Proof behind the status: what holds on each axis, and what is only suspected.
 fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
     let since = |axis: usize| track.axes_since[axis].unwrap_or(now).wall;
@@ -136,6 +142,21 @@ fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
         let name = in_flight.operation.name();
         let age = in_flight.age.as_secs_f64();
         line(now.wall, &format!("{name} has been running for {age:.1} s"));
+        if in_flight.device_writes {
+            let limit = access::extended(in_flight, track.deadline()).as_secs_f64();
+            let text = "the device still completes writes: deadline extended to";
+            line(now.wall, &format!("{text} {limit:.1} s"));
+        }
+        if let Some(pressure) = in_flight.pressure {
+            let (some, full) = (pressure.some, pressure.full);
+            let text = format!(
+                "tasks waited for I/O {full} % of the last 10 s (PSI full avg10; some {some} %)"
+            );
+            line(now.wall, &text);
+        }
+    }
+    if let Some(what) = track.access.stalled() {
+        line(now.wall, what);
     }
     if track.access.is_on_probation() {
         line(
@@ -154,6 +175,14 @@ fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
             now.wall,
             "space is below its marks; recovered after the dwell time",
         );
+    }
+    if let Some(what) = &track.recorded {
+        line(now.wall, what);
+    }
+    for (at, what) in &track.signals {
+        if now.elapsed.saturating_sub(at.elapsed) < SIGNAL_SHOWN {
+            line(at.wall, what);
+        }
     }
     lines
 }

@@ -294,7 +294,7 @@ fn what_can_be_observed_is_said_once() {
         watch.alive().await;
         watch.prober.look(DirId(0), PROBE);
         let wanted = |report| match report {
-            Report::Sources { names, .. } if 3 <= names.len() => Some(names),
+            Report::Sources { sources, .. } if 3 <= sources.active.len() => Some(sources.active),
             _ => None,
         };
         let names = watch.until("three sources", wanted).await;

@@ -344,11 +344,14 @@ fn a_file_system_without_direct_reads_is_read_through_the_cache_and_says_so() {
                 watch.alive().await;
                 watch.prober.look(DirId(0), PROBE);
                 let sources = |report| match report {
-                    Report::Sources { names, .. } if 2 < names.len() => Some(names),
+                    Report::Sources { sources, .. } if 2 < sources.active.len() => Some(sources),
                     _ => None,
                 };
-                let names = watch.until("sources", sources).await;
-                assert_eq!(names, ["statvfs", "probe-cached-read", "mountinfo"]);
+                let sources = watch.until("sources", sources).await;
+                assert_eq!(
+                    sources.active,
+                    ["statvfs", "probe-cached-read", "mountinfo"]
+                );
             });
         },
     );

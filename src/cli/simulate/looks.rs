@@ -194,6 +194,8 @@ impl Seen {
                 operation: operation(&running.step)?,
                 age: Duration::from_millis(running.age),
                 device_writes: false,
+                stalled: None,
+                pressure: None,
                 behind: running.behind.clone(),
             });
             return Ok(Observations { mount, seen });
