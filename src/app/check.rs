@@ -1,6 +1,7 @@
 //! `check`: the same prober and the same loop as the agent's, for as long as it takes to judge every
 //! directory once. No state, no listeners, no server.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tokio::sync::mpsc;
 use crate::child;
 use crate::clock::Clock;
 use crate::config::{self, Sources};
+use crate::health::dir::{Dir, path_text};
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::Prober;
@@ -19,17 +21,30 @@ use crate::probe::Prober;
 pub struct CheckOptions {
     /// Where the directories come from.
     pub sources: Sources,
+    /// Only these of them, absolute paths; all when there are none.
+    pub only: Vec<PathBuf>,
     /// How long the round may take.
     pub timeout: Duration,
+}
+
+/// A directory that was named and is not watched.
+#[derive(Debug, thiserror::Error)]
+#[error("{path} is not among the configured directories: {known}")]
+pub struct NotConfigured {
+    path: String,
+    known: String,
 }
 
 /// Makes one round. What has not answered by the time-out is as it is then: hung if it is overdue,
 /// else unknown. Leaves a stuck child behind.
 ///
 /// # Errors
-/// The configuration is not valid, or this program's own file cannot be found.
+/// The configuration is not valid, a directory is not in it, or this program's own file cannot be
+/// found.
 pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), anyhow::Error> {
-    let config = config::load(&options.sources)?;
+    let sources = options.sources.or_ledger_dirs(&options.only);
+    let mut config = config::load(&sources)?;
+    config.dirs = select(config.dirs, &options.only)?;
     let program = child::own_program().context("cannot find this program's own file")?;
     let clock = Clock::start();
     let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
@@ -63,4 +78,61 @@ pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), a
         ..SelfView::default()
     };
     Ok((snapshot, own))
+}
+
+/// The directories of these paths; a path that is not among them is an error.
+fn select(dirs: Vec<Dir>, only: &[PathBuf]) -> Result<Vec<Dir>, NotConfigured> {
+    if let Some(unknown) = only
+        .iter()
+        .find(|path| !dirs.iter().any(|dir| dir.path == **path))
+    {
+        let known: Vec<String> = dirs.iter().map(|dir| path_text(&dir.path)).collect();
+        return Err(NotConfigured {
+            path: path_text(unknown),
+            known: known.join(", "),
+        });
+    }
+    let wanted = |dir: &Dir| only.is_empty() || only.contains(&dir.path);
+    Ok(dirs.into_iter().filter(wanted).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::dir::{ProbePolicy, Role, Thresholds};
+
+    fn dir(path: &str) -> Dir {
+        Dir {
+            path: path.into(),
+            role: Role::Ledger,
+            thresholds: Thresholds::default(),
+            probe: ProbePolicy::default(),
+            require_mount: false,
+            await_cookie: false,
+            ballast: 0,
+        }
+    }
+
+    #[test]
+    fn only_what_is_named_is_checked_and_what_is_not_known_is_said() {
+        let dirs = vec![dir("/a"), dir("/b")];
+        let paths = |only: &[&str]| {
+            let only: Vec<PathBuf> = only.iter().map(PathBuf::from).collect();
+            let selected = select(dirs.clone(), &only);
+            match selected {
+                Ok(dirs) => dirs
+                    .iter()
+                    .map(|dir| path_text(&dir.path))
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                Err(error) => error.to_string(),
+            }
+        };
+        assert_eq!(paths(&[]), "/a /b");
+        assert_eq!(paths(&["/b/"]), "/b");
+        assert_eq!(
+            paths(&["/c"]),
+            "/c is not among the configured directories: /a, /b"
+        );
+    }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::sync::{mpsc, oneshot};
 
-pub use check::{CheckOptions, check};
+pub use check::{CheckOptions, NotConfigured, check};
 pub use reload::Problem;
 
 use crate::child;

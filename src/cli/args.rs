@@ -134,6 +134,11 @@ pub struct RunArguments {
 /// `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
+    /// Check only these of the configured directories
+    ///
+    /// Where nothing is configured they are checked as ledger directories.
+    #[arg(value_name = "DIR")]
+    pub only: Vec<PathBuf>,
     /// How long the round may take; what has not answered by then is unknown, or hung if it is overdue
     #[arg(long, value_name = "TIME", default_value = "8s", value_parser = parse_timeout)]
     pub timeout: Duration,

@@ -1,12 +1,16 @@
 //! `check`: one round of probes, its verdict as text, document or line, and as exit code. The round
 //! itself is `app`'s.
 
+use std::path::PathBuf;
+
+use anyhow::Context;
+
 use super::args::{CheckArguments, CheckOutput};
 use super::exit::{Exit, Failure};
 use super::terminal::{Terminal, Tone, print, printable, words};
 use super::{block_on, explain, here, nagios, table};
 use crate::app;
-use crate::document::{self, About, StatusDocument, status_document};
+use crate::document::{self, About, StatusDocument, path_text, status_document};
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::{Severity, Status};
 
@@ -45,9 +49,20 @@ fn round(arguments: CheckArguments) -> Result<(std::sync::Arc<Snapshot>, SelfVie
     }
     let options = app::CheckOptions {
         sources: arguments.sources.into(),
+        only: absolute(arguments.only)?,
         timeout: arguments.timeout,
     };
     block_on(app::check(options))
+}
+
+/// Paths as a configuration has them, whatever the working directory.
+fn absolute(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
+    let absolute = |path: PathBuf| {
+        let context = || format!("cannot tell where {} is", printable(&path_text(&path)));
+        std::path::absolute(&path).with_context(context)
+    };
+    let paths: Result<_, anyhow::Error> = paths.into_iter().map(absolute).collect();
+    paths.map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// The exit code for the worst directory.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use crate::app::StartError;
+use crate::app::{NotConfigured, StartError};
 use crate::config;
 use crate::state::StoreError;
 
@@ -92,6 +92,9 @@ impl Exit {
         for layer in error.chain() {
             if layer.is::<config::Problems>() {
                 return Exit::Config;
+            }
+            if layer.is::<NotConfigured>() {
+                return Exit::Usage;
             }
             if let Some(error) = layer.downcast_ref() {
                 return Exit::of_start(error);

@@ -63,8 +63,13 @@ fn steps(dir: &DirView) -> Vec<String> {
         return vec![text.to_owned()];
     }
     let mut steps = Vec::new();
-    let operations = Operation::ALL.into_iter();
-    for operation in operations.filter(|operation| *operation != Operation::Prober) {
+    // Not every directory has these.
+    let optional = [Operation::BookieFiles, Operation::Ballast];
+    let operations = Operation::ALL.into_iter().filter(|operation| {
+        let shown = !optional.contains(operation) || dir.durations.contains_key(operation);
+        shown && *operation != Operation::Prober
+    });
+    for operation in operations {
         let gave = match (dir.durations.get(&operation), stopped) {
             (Some(duration), _) => format!("ok, {}", short(*duration)),
             (None, Some(reason)) if reason.operation == operation => failed(reason, dir.in_flight),
@@ -75,10 +80,10 @@ fn steps(dir: &DirView) -> Vec<String> {
             }
             (None, _) => "not done".to_owned(),
         };
-        steps.push(format!("{:<10} {gave}", operation.name()));
+        steps.push(format!("{:<11} {gave}", operation.name()));
     }
     if let Some(reason) = stopped.filter(|reason| reason.operation == Operation::Prober) {
-        steps.push(format!("{:<10} {}", "prober", failed(reason, None)));
+        steps.push(format!("{:<11} {}", "prober", failed(reason, None)));
     }
     steps
 }

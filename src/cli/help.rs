@@ -88,6 +88,7 @@ pub(super) const CHECK_END: &str = "\
 Examples:
   dirkeeper check --dir ledger=/mnt/l1 --dir journal=/mnt/j
   dirkeeper check --bookie-conf /etc/bookkeeper/bk_server.conf --explain
+  dirkeeper check --explain /mnt/l1
   dirkeeper check --output nagios --timeout 20s
 
 Exit codes: 0 all writable and below warn, 1 warning, 2 critical, 3 unknown. With --output nagios

@@ -77,6 +77,22 @@ impl Sources {
             None => None,
         }
     }
+
+    /// Where nothing at all is named and there is no default file, these directories as ledger
+    /// directories. May block on a disk.
+    #[must_use]
+    pub fn or_ledger_dirs(mut self, dirs: &[PathBuf]) -> Sources {
+        let by_default = self.file.is_none() && self.configuration_file().is_some();
+        if by_default && !SourceFile::now(Path::new(DEFAULT_FILE)).is_there() {
+            let ledger = |dir: &PathBuf| {
+                let mut text = OsString::from("ledger=");
+                text.push(dir);
+                text
+            };
+            self.dirs = dirs.iter().map(ledger).collect();
+        }
+        self
+    }
 }
 
 /// `$XDG_STATE_HOME`, or the folder that stands for it when it is not set.

@@ -28,6 +28,11 @@ impl SourceFile {
         SourceFile::of(path, bytes(path).as_deref().ok())
     }
 
+    /// It could be read.
+    pub(super) fn is_there(&self) -> bool {
+        self.digest.is_some()
+    }
+
     fn of(path: &Path, bytes: Option<&[u8]>) -> SourceFile {
         SourceFile {
             path: path.to_owned(),
