@@ -177,6 +177,13 @@ impl Tracker {
         }
     }
 
+    /// Not confirmed, in either direction. False for an id that is not configured.
+    #[must_use]
+    pub fn is_suspect(&self, id: DirId) -> bool {
+        let place = self.place(id);
+        place.is_some_and(|place| self.tracks[place].access.is_suspect())
+    }
+
     /// An operator takes the disk that is there as the right one. False when the directory is not
     /// `replaced` (there is nothing to accept) or not configured.
     pub fn accept(&mut self, now: Moment, id: DirId) -> bool {

@@ -273,8 +273,11 @@ impl Monitor {
         match report {
             Report::Observed { dir, observation } => {
                 self.dirty.insert(dir);
+                let was_suspect = self.tracker.is_suspect(dir);
                 let events = self.tracker.observe(now, dir, observation);
                 self.tell(events);
+                // No event, but news that is waited for.
+                self.events_waiting |= was_suspect != self.tracker.is_suspect(dir);
             }
             Report::Alive { .. } => {
                 self.prober_away = None;

@@ -46,6 +46,10 @@ const FAULTS: &[Fault] = &[
     fault("F37_axes_are_independent", devices::axes_are_independent),
     fault("F13_frozen_and_thawed", hangs::frozen_and_thawed),
     fault("F12_device_holds_requests", hangs::device_holds_requests),
+    fault(
+        "F12_device_holds_a_request_of_another",
+        hangs::device_holds_a_request_of_another,
+    ),
     fault("F16_every_sync_is_slow", devices::slow_syncs),
     fault("F23_agent_paused", agents::paused),
     fault("F24_wall_clock_stepped", agents::wall_clock_stepped),

@@ -1,6 +1,7 @@
 //! The prober as the agent runs it: the real binary as a child, real directories. What needs mounts
 //! of its own is in `mounts`.
 
+mod kernel;
 mod mounts;
 mod watch;
 
@@ -205,8 +206,8 @@ fn no_descriptor_stays_open_on_a_directory_and_stopping_ends_the_child() {
             "{targets:?}"
         );
         assert!(
-            targets.len() <= 8,
-            "0 to 2, pipes, bell, mount table, errors: {targets:?}"
+            targets.len() <= 10,
+            "0 to 2, pipes, two bells, mount table, errors, diskstats: {targets:?}"
         );
         let cwd = fs::read_link(format!("/proc/{child}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
