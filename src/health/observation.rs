@@ -296,6 +296,21 @@ pub struct InFlight {
     pub behind: Option<PathBuf>,
 }
 
+impl InFlight {
+    /// An operation of which nothing more is known.
+    #[must_use]
+    pub const fn new(operation: Operation, age: Elapsed) -> InFlight {
+        InFlight {
+            operation,
+            age,
+            device_writes: false,
+            stalled: None,
+            pressure: None,
+            behind: None,
+        }
+    }
+}
+
 /// The kernel's pressure stall information for I/O, averages of ten seconds in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pressure {

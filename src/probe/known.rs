@@ -125,14 +125,9 @@ impl Known {
 
     /// What the held look waits for, older by that much.
     pub(super) fn age(&mut self, by: Duration) -> InFlight {
-        let in_flight = self.in_flight.get_or_insert(InFlight {
-            operation: Operation::Open,
-            age: Duration::ZERO,
-            device_writes: false,
-            stalled: None,
-            pressure: None,
-            behind: None,
-        });
+        let in_flight = self
+            .in_flight
+            .get_or_insert(InFlight::new(Operation::Open, Duration::ZERO));
         // Of the devices nobody says anything now.
         in_flight.stalled = None;
         in_flight.age += by;
@@ -218,14 +213,8 @@ mod tests {
         let now = Duration::from_secs(10);
         dirs.0.get_mut(&DirId(1)).unwrap().asked = Some(now - STUCK_AGE / 2);
         dirs.0.get_mut(&DirId(2)).unwrap().asked = Some(now - STUCK_AGE);
-        dirs.0.get_mut(&DirId(3)).unwrap().in_flight = Some(InFlight {
-            operation: Operation::Sync,
-            age: Duration::from_secs(1),
-            device_writes: false,
-            stalled: None,
-            pressure: None,
-            behind: None,
-        });
+        dirs.0.get_mut(&DirId(3)).unwrap().in_flight =
+            Some(InFlight::new(Operation::Sync, Duration::from_secs(1)));
         assert_eq!(dirs.stuck(now), BTreeSet::from([DirId(2), DirId(3)]));
     }
 }

@@ -37,7 +37,7 @@ async fn signal(watch: &mut Watch, begin: &str) -> String {
 }
 
 /// The sources after a probe.
-async fn sources(watch: &mut Watch) -> Sources {
+pub(crate) async fn sources(watch: &mut Watch) -> Sources {
     watch.prober.look(DirId(0), PROBE);
     let wanted = |report| match report {
         Report::Sources { sources, .. } => {
@@ -208,8 +208,8 @@ fn what_has_no_device_says_so() {
 /// A new file system of that kind on a loop device with a sparse file in `folder`.
 fn of_kind(root: &Path, kind: &str, folder: &Path) -> PathBuf {
     let image = folder.join(format!("{kind}.image"));
-    let file = fs::File::create(&image).unwrap();
-    file.set_len(320 << 20).unwrap();
+    let file = fs::File::create(&image).expect("the folder is ours");
+    file.set_len(320 << 20).expect("the folder is ours");
     do_run(&format!("mkfs.{kind}"), &["-q", text(&image)]);
     mounted(root, kind, &["-o", "loop", text(&image)])
 }

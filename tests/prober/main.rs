@@ -293,12 +293,7 @@ fn what_can_be_observed_is_said_once() {
     run(async {
         let mut watch = Watch::of(&[dir.path()]);
         watch.alive().await;
-        watch.prober.look(DirId(0), PROBE);
-        let wanted = |report| match report {
-            Report::Sources { sources, .. } if 3 <= sources.active.len() => Some(sources.active),
-            _ => None,
-        };
-        let names = watch.until("three sources", wanted).await;
+        let names = kernel::sources(&mut watch).await.active;
         assert_eq!(names[0], "statvfs");
         assert!(names[1].starts_with("probe"));
         assert_eq!(names[2], "mountinfo");
