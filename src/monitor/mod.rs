@@ -273,11 +273,11 @@ impl Monitor {
         match report {
             Report::Observed { dir, observation } => {
                 self.dirty.insert(dir);
-                let was_suspect = self.tracker.is_suspect(dir);
                 let events = self.tracker.observe(now, dir, observation);
                 self.tell(events);
-                // No event, but news that is waited for.
-                self.events_waiting |= was_suspect != self.tracker.is_suspect(dir);
+                // No event tells of a suspicion: only the snapshot does, so it does so at once.
+                let shown = self.views.get(&dir).is_some_and(|view| view.suspect);
+                self.events_waiting |= self.tracker.is_suspect(dir) != shown;
             }
             Report::Alive { .. } => {
                 self.prober_away = None;
