@@ -399,12 +399,7 @@ impl Run {
             if self.world.frozen {
                 let age = self.elapsed - since;
                 if Duration::from_secs(1) <= age {
-                    self.observe(Observation::InFlight(InFlight {
-                        device_writes: false,
-                        operation: Operation::Sync,
-                        age,
-                        behind: None,
-                    }));
+                    self.observe(Observation::InFlight(InFlight::new(Operation::Sync, age)));
                 }
             } else {
                 let look = self.world.look(plan, self.seen);
