@@ -70,6 +70,7 @@ event_kinds! {
     ModeChanged "modeChanged" Warning "The mode in which the server runs has changed.";
     ModeMismatch "modeMismatch" Warning "The server has not been in the wanted mode for longer than it should take.";
     FillForecast "fillForecast" Warning "At the present rate the directory will be full soon.";
+    BallastReleased "ballastReleased" Warning "The ballast of a directory that is full, or of a journal that nearly is, was given back.";
     Reminder "reminder" Warning "A bad status lasts.";
 }
 

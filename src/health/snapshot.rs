@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballast::BallastView;
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
 use super::moment::{Elapsed, Timestamp};
@@ -121,6 +122,8 @@ pub struct DirView {
     pub failures: BTreeMap<Cause, u64>,
     /// Room for recovery writes.
     pub high_priority_room: Option<HighPriorityRoom>,
+    /// Its ballast file; none when there is none and none is to be.
+    pub ballast: Option<BallastView>,
     /// Recent status changes, oldest first: when and to what.
     pub history: Vec<(Timestamp, Status)>,
 }

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 pub use action::Action;
 
 use crate::clock::Clock;
+use crate::health::ballast::Order;
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
@@ -78,6 +79,8 @@ pub struct MonitorOptions {
     /// Number of the newest event of earlier runs. None while the state store has not said it: then
     /// events wait for [`Action::Numbered`], because a number must not be given twice, but not long.
     pub last_seq: Option<u64>,
+    /// Ballast is looked at, and neither made nor given back.
+    pub look_only: bool,
 }
 
 /// The loop's state.
@@ -323,7 +326,10 @@ impl Monitor {
                 (false, _) => LookKind::Space,
                 (true, probe) => LookKind::Full {
                     probe,
-                    ballast: plan.ballast,
+                    ballast: match plan.ballast {
+                        Order::Fill(_) | Order::Release if self.options.look_only => Order::Measure,
+                        order => order,
+                    },
                 },
             };
             self.prober.look(dir, kind);

@@ -4,7 +4,7 @@
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
 //! round of operations on one directory: `place` opens it, `cookie` understands the bookie's file,
-//! `probe_file` is what is written. `kernel` hears what the kernel tells, `mount` understands
+//! `probe_file` and `ballast` are what is written. `kernel` hears what the kernel tells, `mount` understands
 //! the mount table, `device` knows what is below.
 
 use std::io;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::child::Pipes;
 
+mod ballast;
 mod control;
 mod cookie;
 mod device;
