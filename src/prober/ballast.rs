@@ -12,7 +12,7 @@ use nix::fcntl::{
     AtFlags, FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, openat, posix_fadvise,
 };
 use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstatat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
 use crate::health::ballast::{FILE_NAME, Order};
@@ -106,19 +106,21 @@ fn open(dir: BorrowedFd<'_>, create: bool) -> Result<Option<File>, Errno> {
     }
 }
 
+/// Cut first: that gives the blocks back at once, also where files without a name are taken apart
+/// later (XFS), where removing a name needs room (btrfs), and while somebody else has it open.
 fn remove(dir: BorrowedFd<'_>) -> Result<(), Errno> {
-    let unlink = || match unlinkat(dir, FILE_NAME, UnlinkatFlags::NoRemoveDir) {
-        Err(Errno::ENOENT) => Ok(()),
-        removed => removed,
+    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = match openat(dir, FILE_NAME, flags, Mode::empty()) {
+        Err(Errno::ENOENT) => return Ok(()),
+        opened => opened?,
     };
-    match unlink() {
-        // A file system that copies on write may need room to give room back; a cut needs less.
-        Err(errno) if is_want(errno) => {
-            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-            let fd = openat(dir, FILE_NAME, flags, Mode::empty())?;
-            ftruncate(&fd, 0)?;
-            unlink()
-        }
+    // The name may have passed to something else since it was looked at.
+    if !is_ours(&fstat(&file)?) {
+        return Ok(());
+    }
+    ftruncate(&file, 0)?;
+    match unlinkat(dir, FILE_NAME, UnlinkatFlags::NoRemoveDir) {
+        Err(Errno::ENOENT) => Ok(()),
         removed => removed,
     }
 }

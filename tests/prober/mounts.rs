@@ -21,6 +21,11 @@ const INSIDE: &str = "DIRKEEPER_TEST_MOUNTS";
 /// Runs the body in a mount name space of its own, by starting this test program again for this
 /// one test. Every mount is gone when that process ends, however it ends.
 fn in_own_mounts(test: &str, body: impl FnOnce(&Path)) {
+    alone_in_mounts(&format!("mounts::{test}"), body);
+}
+
+/// The same for a test of another module.
+pub(crate) fn alone_in_mounts(test: &str, body: impl FnOnce(&Path)) {
     if let Some(root) = std::env::var_os(INSIDE) {
         return body(Path::new(&root));
     }
@@ -35,20 +40,20 @@ fn in_own_mounts(test: &str, body: impl FnOnce(&Path)) {
     let status = Command::new("unshare")
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().expect("this program"))
-        .args(["--exact", &format!("mounts::{test}"), "--nocapture"])
+        .args(["--exact", test, "--nocapture"])
         .env(INSIDE, fs::canonicalize(root.path()).expect("a path"))
         .status()
         .expect("util-linux is there");
     assert!(status.success(), "{test} failed in its name space");
 }
 
-fn do_run(program: &str, arguments: &[&str]) {
+pub(crate) fn do_run(program: &str, arguments: &[&str]) {
     let status = Command::new(program).args(arguments).status();
     let status = status.unwrap_or_else(|error| panic!("{program}: {error}"));
     assert!(status.success(), "{program} {arguments:?}: {status}");
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("paths of tests are text")
 }
 
@@ -57,7 +62,7 @@ fn tmpfs(root: &Path, name: &str, options: &str) -> PathBuf {
     mounted(root, name, &["-t", "tmpfs", "-o", options, "tmpfs"])
 }
 
-fn mounted(root: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+pub(crate) fn mounted(root: &Path, name: &str, arguments: &[&str]) -> PathBuf {
     let point = root.join(name);
     fs::create_dir_all(&point).expect("a mount point");
     let mut arguments = arguments.to_vec();
