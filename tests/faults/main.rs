@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod agents;
+mod ballast;
 mod crashes;
 mod devices;
 mod hangs;
@@ -44,6 +45,14 @@ const FAULTS: &[Fault] = &[
     fault("F37_swing_around_warn", space::swing_around_warn),
     fault("F31_500_directories", hangs::many_directories),
     fault("F37_axes_are_independent", devices::axes_are_independent),
+    fault(
+        "ballast_given_back_and_made_again",
+        ballast::given_back_and_made_again,
+    ),
+    fault(
+        "ballast_none_where_none_may_be",
+        ballast::none_where_none_may_be,
+    ),
     fault("F13_frozen_and_thawed", hangs::frozen_and_thawed),
     fault("F12_device_holds_requests", hangs::device_holds_requests),
     fault("F16_every_sync_is_slow", devices::slow_syncs),
@@ -87,6 +96,11 @@ const FAULTS: &[Fault] = &[
         agents::prober_without_descriptors,
     ),
     fault("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk),
+    fault(
+        "ballast_killed_while_it_is_made",
+        ballast::killed_while_it_is_made,
+    ),
+    fault("ballast_refused_without", ballast::refused_without),
     fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds),
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left),
     fault("second_agent_on_one_state", agents::state_locked),
