@@ -27,7 +27,7 @@ const LEDGER: &str = "ballast = \"64MiB\"";
 
 /// A disk of 256 MiB on which anybody may write.
 fn disk(bench: &Bench, name: &str) -> Disk {
-    let disk = Disk::ext4(bench, name, 256, "loop,noinit_itable");
+    let disk = Disk::block(bench, name, 256);
     fs::set_permissions(disk.path(), Permissions::from_mode(0o777)).unwrap();
     disk
 }

@@ -85,7 +85,7 @@ impl Track {
         let facts = self.circumstances();
         let release = self.ballast.observe(now.elapsed, &facts) && self.at_home;
         let filling = self.ballast.is_filling(now.elapsed, &facts);
-        let full = |rounds| full_wait(self.id, &self.dir, &self.access, filling, rounds);
+        let full = || full_wait(&self.dir, &self.access, filling);
         self.schedule.ended(now.elapsed, full, space);
         if release {
             // One that did not come to pass is ordered again, in a second.
