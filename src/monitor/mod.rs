@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 pub use action::Action;
 
 use crate::clock::Clock;
-use crate::health::ballast::Order;
+use crate::health::ballast::{self, Order};
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
@@ -492,6 +492,7 @@ impl Monitor {
             .dirs()
             .filter_map(|(id, _)| self.views.get(&id).cloned())
             .collect();
+        let ballast = ballast::trouble(&dirs);
         let snapshot = Snapshot {
             time: now.wall,
             elapsed: now.elapsed,
@@ -511,6 +512,7 @@ impl Monitor {
                 .chain(&self.duplicates)
                 .cloned()
                 .chain(self.tracker.own_trouble())
+                .chain(ballast)
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),

@@ -2,11 +2,13 @@
 //! directory becomes full and the bookie needs room to compact, to roll its logs or to start.
 //! Given back at once; made, and made again, only slowly and with room to spare.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::dir::{Role, Thresholds};
+use super::dir::{Role, Thresholds, path_text};
 use super::moment::Elapsed;
 use super::observation::Space;
+use super::snapshot::DirView;
 use super::space;
 
 /// Its name in the directory. One for each directory, so that agents and people find it.
@@ -345,6 +347,24 @@ impl BallastView {
         };
         Some(format!("ballast: {text}"))
     }
+}
+
+/// Ballast that is not there although it is asked for, and will not be by itself: the first of it, and how
+/// many directories there are.
+#[must_use]
+pub fn trouble(dirs: &[Arc<DirView>]) -> Option<String> {
+    let mut troubled = dirs.iter().filter_map(|dir| {
+        let ballast = dir.ballast.filter(|ballast| {
+            use BallastState::{Obstructed, Refused, TooLarge};
+            matches!(ballast.state, Obstructed | Refused | TooLarge)
+        })?;
+        Some(format!("{}: {}", path_text(&dir.path), ballast.text()?))
+    });
+    let first = troubled.next()?;
+    Some(match troubled.count() {
+        0 => first,
+        more => format!("{first} (and {more} other directories)"),
+    })
 }
 
 /// As people say it.

@@ -11,7 +11,7 @@ use super::super::observation::{
 use super::super::policy::Policy;
 use super::super::schedule::LookPlan;
 use super::super::tracker::Tracker;
-use super::Order;
+use super::{Order, trouble};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 1024 * MIB;
@@ -326,10 +326,22 @@ fn what_cannot_be_made_is_said_and_keeps_no_directory_full() {
     foreign.file = None;
     assert_eq!(foreign.pass(100, 60).state(), "obstructed");
     let mut limited = History::new(Role::Ledger, BALLAST);
-    limited.limit = 20 * MIB;
+    limited.limit = PIECE;
     assert_eq!(limited.pass(100, 60).state(), "refused");
     let mut large = History::new(Role::Ledger, 990 * MIB);
     assert_eq!(large.pass(10, 60).state(), "tooLarge");
+    for (disk, words) in [
+        (
+            &foreign,
+            "something that is not the agent's file has the name",
+        ),
+        (&limited, "only 16.0 MiB of 64.0 MiB can be held"),
+        (&large, "990.0 MiB do not fit beside the thresholds"),
+    ] {
+        let view = disk.tracker.view(disk.now(), disk.id).unwrap();
+        let trouble = trouble(&[view]).unwrap();
+        assert!(trouble.contains(words), "{trouble}");
+    }
     for mut disk in [foreign, large] {
         disk.pass(990, 2).pass(900, 20);
         assert_eq!(disk.events.len(), 2, "{:?}", disk.events);
