@@ -487,7 +487,7 @@ impl Monitor {
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
         };
-        let dirs = self
+        let dirs: Vec<_> = self
             .tracker
             .dirs()
             .filter_map(|(id, _)| self.views.get(&id).cloned())
