@@ -316,6 +316,7 @@ async fn run(
         keep_pin: Box::new(|_, _| {}),
         publish: Box::new(move |event| publisher.dispatch(event)),
         last_seq: Some(0),
+        look_only: false,
     };
     let (monitor, snapshots) = monitor::Monitor::new(options, prober, clock);
     if let Some(switch) = builder.switch

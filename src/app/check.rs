@@ -62,6 +62,7 @@ pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), a
         keep_pin: Box::new(|_, _| {}),
         publish: Box::new(|_| {}),
         last_seq: Some(0),
+        look_only: true,
     };
     let (monitor, mut snapshots) = Monitor::new(monitor_options, prober, clock);
     let monitor = tokio::spawn(monitor.run(action_queue, report_queue));

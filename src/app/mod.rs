@@ -367,6 +367,7 @@ fn monitor_options(
         keep_pin: Box::new(move |dir, pin| keep.keep(dir, pin)),
         publish: Box::new(move |event| dispatcher.dispatch(event)),
         last_seq,
+        look_only: false,
     }
 }
 

@@ -188,6 +188,7 @@ fn story(kind: EventKind) -> Story {
         Kind::DiskWritable => space("full", "ok", None),
         Kind::DiskJustWritable => space("full", "almostFull", bytes),
         Kind::DiskBelowWarn => space("almostFull", "ok", None),
+        Kind::BallastReleased => (Some(Axis::Space), None, None, bytes, Operation::Ballast),
         Kind::DiskFailed => access("failed", Cause::Io, Operation::Sync),
         Kind::DiskReadOnly => access("readOnly", Cause::ReadOnlyMount, Operation::Mountinfo),
         Kind::DiskHung => access("hung", Cause::Timeout, Operation::Sync),

@@ -255,7 +255,7 @@ pub(super) fn settle(
             probe: probe(&slots),
             require_mount: slots.slot(Key::RequireMount).bool().unwrap_or_default(),
             await_cookie: bookie.is_some(),
-            ballast: 0,
+            ballast: slots.slot(Key::Ballast).size().unwrap_or_default(),
             path: dir.path,
             role: dir.role,
         });

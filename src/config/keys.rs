@@ -277,6 +277,8 @@ keys! {
             "What the bookie uses it for.";
         RequireMount "require_mount", Kind::Bool, Is("false"), Reload,
             "The path must be a mount point of its own; otherwise it counts as vanished.";
+        Ballast "ballast", BYTES, Is("\"0B\""), Reload,
+            "Bytes to hold in the file .dirkeeper-ballast, given back when the directory becomes full, so that the bookie can compact, roll its logs or start. 0B: none.";
     }
     Bookie {
         Conf "conf", Kind::Path, Eg("\"/etc/bookkeeper/bk_server.conf\""), Reload,
@@ -359,14 +361,13 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 8] = [
+pub(super) const LATER: [&str; 7] = [
     "webhook",
     "alertmanager",
     "textfile",
     "zookeeper",
     "reclaim",
     "drain",
-    "dir.ballast",
     "bookie.control = \"enforce\"",
 ];
 

@@ -66,6 +66,8 @@ pub fn documentation() -> String {
             ));
         }
     }
+    text.push_str("\n## Ballast\n\n");
+    text.push_str(BALLAST);
     text.push_str("\n## The bookie's file\n\n");
     text.push_str(BOOKIE_FILE);
     text.push_str("\n| key | here |\n| --- | --- |\n");
@@ -113,6 +115,33 @@ so as well.
 
 A changed file is read again when it changes on disk and on SIGHUP. A valid one takes effect as a
 whole; an invalid one changes nothing and is reported. Keys that need a restart are marked.
+";
+
+const BALLAST: &str = "\
+With `ballast = \"2GiB\"` in a `[[dir]]` the agent holds so many bytes in the file `.dirkeeper-ballast` of that
+directory. Where the file system keeps what is allocated (ext4, XFS, tmpfs) they are allocated, elsewhere
+random bytes are written, so that compression does not make them smaller; what counts as held is
+what occupies blocks. Usage and thresholds count ballast as used. It is
+
+- given back at once, all of it, when the directory is full for want of bytes or by a quota, with the event
+  `ballastReleased`; a journal gets it back earlier, when less is available than 32 MiB or than is
+  written in 30 s at the present rate;
+- made by pieces of 16 MiB, one a second, when everything has been well for the dwell time, the
+  directory does not fill within an hour, and it would stay 2 % of its size away from warn and low watermark;
+- counted as used, while it is missing, for a full directory to become writable again: else that
+  would fill a second time, and then without ballast;
+- never made before `current/VERSION` exists if there is a bookie, and removed when that file is gone, because
+  `initbookie` refuses directories that are not empty; neither made nor removed where the file
+  system is read-only, failed, hung, vanished or replaced.
+
+Journal directories are the first to give it to: read-only does not empty a journal, and a bookie that
+cannot write one ends. Take what a bookie needs to compact or to roll its logs, 2 GiB and not a tenth of the
+disk. **The file may be removed by hand at any time**, also while the agent runs: it is made again only
+under the conditions above. It stays when the agent is stopped or the directory leaves the
+configuration; a smaller `ballast`, or none, takes effect when the configuration is read again. If the key
+was removed while the agent was stopped, the file is shown and left: remove it. A file system snapshot
+keeps its blocks. Something else of that name is left alone and reported. One agent for each
+directory; `dirkeeper check` only looks.
 ";
 
 const BOOKIE_FILE: &str = "\

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{About, Host};
+use crate::health::ballast::{BallastState, BallastView};
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::journal::JournalView;
@@ -72,6 +73,7 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         failures: BTreeMap::new(),
         high_priority_room: None,
         journal: None,
+        ballast: None,
         history: Vec::new(),
     }
 }
@@ -162,6 +164,11 @@ pub(crate) fn full_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirView {
         high_priority_room: Some(HighPriorityRoom {
             bytes: 3 * GIB,
             enough: true,
+        }),
+        ballast: Some(BallastView {
+            wanted: 2 * GIB,
+            held: Some(0),
+            state: BallastState::Released,
         }),
         history: vec![
             (before(600), Status::Writable),

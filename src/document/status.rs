@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     About, CauseDocument, mode_name, path_text, rounded_ratio, timestamp_text, usage_ratio,
 };
+use crate::health::ballast::BallastView;
 use crate::health::journal::JournalView;
 use crate::health::latency::LatencyView;
 use crate::health::observation::{Mount, Operation, Space};
@@ -235,6 +236,9 @@ pub struct DirDocument {
     pub sources_missing: Vec<MissingDocument>,
     /// Proof behind the status, oldest first.
     pub evidence: Vec<EvidenceDocument>,
+    /// The ballast file; absent when there is none and none is to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ballast: Option<BallastDocument>,
     /// Recent changes of status, oldest first; in the document of one directory only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Vec<HistoryDocument>>,
@@ -274,6 +278,7 @@ impl DirDocument {
                 .map(MissingDocument::new)
                 .collect(),
             evidence: dir.evidence.iter().map(EvidenceDocument::new).collect(),
+            ballast: dir.ballast.map(BallastDocument::new),
             history: None,
         }
     }
@@ -294,6 +299,29 @@ impl MissingDocument {
         MissingDocument {
             name: (*name).to_owned(),
             reason: reason.clone(),
+        }
+    }
+}
+
+/// Bytes that are held back to be given away when the directory is full.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BallastDocument {
+    /// Bytes that are to be held.
+    pub wanted_bytes: u64,
+    /// Bytes that are really occupied; none while that is not known.
+    pub held_bytes: Option<u64>,
+    /// `unknown`, `held`, `filling`, `waiting`, `released`, `obstructed`, `refused`, `tooLarge` or
+    /// `unasked`.
+    pub state: String,
+}
+
+impl BallastDocument {
+    fn new(ballast: BallastView) -> BallastDocument {
+        BallastDocument {
+            wanted_bytes: ballast.wanted,
+            held_bytes: ballast.held,
+            state: ballast.state.name().to_owned(),
         }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballast::BallastView;
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
 use super::journal::JournalView;
@@ -130,6 +131,8 @@ pub struct DirView {
     pub high_priority_room: Option<HighPriorityRoom>,
     /// The bookie's journal in it; none of other directories, and before it was seen.
     pub journal: Option<JournalView>,
+    /// Its ballast file; none when there is none and none is to be.
+    pub ballast: Option<BallastView>,
     /// Recent status changes, oldest first: when and to what.
     pub history: Vec<(Timestamp, Status)>,
 }

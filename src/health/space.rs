@@ -69,8 +69,9 @@ impl SpaceAxis {
         self.leaving_since.is_some()
     }
 
-    /// Takes in numbers; the value may change.
-    pub fn observe(&mut self, now: Elapsed, space: &Space, limits: &Thresholds) {
+    /// Takes in numbers; the value may change. A full directory is writable again only when it is
+    /// below its marks with `owed` bytes more in use.
+    pub fn observe(&mut self, now: Elapsed, space: &Space, limits: &Thresholds, owed: u64) {
         if let Some(reason) = nonsense(space) {
             self.unknown = Some(reason);
             self.leaving_since = None;
@@ -78,7 +79,12 @@ impl SpaceAxis {
         }
         self.unknown = None;
         let level = level(space, limits);
-        let target = self.target(now, level, space, limits);
+        let with_owed = Space {
+            available: space.available.saturating_sub(owed),
+            ..*space
+        };
+        let below = below_low_watermark(&with_owed, limits);
+        let target = self.target(now, level, below, space, limits);
         if target != self.known || !self.seen {
             self.known = target;
             self.reason = self.refused.clone().filter(|_| target == SpaceStatus::Full);
@@ -106,6 +112,16 @@ impl SpaceAxis {
         self.refused = None;
     }
 
+    /// Full for want of bytes, or by a quota; inodes are another matter.
+    #[must_use]
+    pub fn wants_bytes(&self, space: &Space, limits: &Thresholds) -> bool {
+        let refused = self.refused.as_ref();
+        let over = usage_ratio(space).is_some_and(|usage| usage > limits.full)
+            || space.available < limits.full_available;
+        self.status() == SpaceStatus::Full
+            && (over || refused.is_some_and(|reason| reason.cause != Cause::Inodes))
+    }
+
     /// A write was refused and none has succeeded since.
     #[must_use]
     pub fn is_refused(&self) -> bool {
@@ -116,6 +132,7 @@ impl SpaceAxis {
         &mut self,
         now: Elapsed,
         level: Level,
+        below: bool,
         space: &Space,
         limits: &Thresholds,
     ) -> SpaceStatus {
@@ -129,10 +146,7 @@ impl SpaceAxis {
             SpaceStatus::Ok
         };
         match self.known {
-            SpaceStatus::Full => {
-                let below = below_low_watermark(space, limits);
-                self.leave(now, below, limits.dwell, SpaceStatus::Full, plain)
-            }
+            SpaceStatus::Full => self.leave(now, below, limits.dwell, SpaceStatus::Full, plain),
             SpaceStatus::AlmostFull if plain == SpaceStatus::Ok => {
                 let inodes = inode_ratio(space).unwrap_or(0.0);
                 if usage_ratio(space).is_some_and(|usage| usage < limits.warn - WARN_MARGIN)
@@ -205,6 +219,12 @@ pub fn warn_below(space: &Space, limits: &Thresholds) -> u64 {
     available_at(space, limits.warn).max(limits.warn_available)
 }
 
+/// Bytes available below which a full directory stays so.
+#[must_use]
+pub fn writable_above(space: &Space, limits: &Thresholds) -> u64 {
+    available_at(space, limits.low_watermark).max(low_watermark_bytes(limits))
+}
+
 // Exact enough: what uses it has a spread of percents.
 #[allow(
     clippy::cast_precision_loss,
@@ -260,10 +280,13 @@ fn level(space: &Space, limits: &Thresholds) -> Level {
 fn below_low_watermark(space: &Space, limits: &Thresholds) -> bool {
     let usage = usage_ratio(space).unwrap_or(0.0);
     let inodes = inode_ratio(space).unwrap_or(0.0);
-    let bytes = limits
-        .full_available
-        .saturating_add(limits.full_available / 10);
+    let bytes = low_watermark_bytes(limits);
     usage < limits.low_watermark && space.available >= bytes && inodes <= limits.inodes_warn
+}
+
+fn low_watermark_bytes(limits: &Thresholds) -> u64 {
+    let full = limits.full_available;
+    full.saturating_add(full / 10)
 }
 
 /// Names the limit that was crossed, with the numbers that were compared.
@@ -342,7 +365,7 @@ mod tests {
                 available,
                 ..Space::default()
             };
-            axis.observe(Duration::from_secs(second as u64), &space, limits);
+            axis.observe(Duration::from_secs(second as u64), &space, limits, 0);
             words.push(axis.status().name());
         }
         words.join(" ")
@@ -404,7 +427,7 @@ mod tests {
         .iter()
         .enumerate()
         {
-            axis.observe(Duration::from_secs(at as u64), seen, &limits(0));
+            axis.observe(Duration::from_secs(at as u64), seen, &limits(0), 0);
             words.push(axis.status().name());
         }
         assert_eq!(words, ["unknown", "full", "unknown", "unknown", "full"]);
@@ -431,9 +454,10 @@ mod tests {
                 ..roomy
             },
             &limits,
+            0,
         );
         assert_eq!(axis.reason().map(|r| r.cause), Some(Cause::Inodes));
-        axis.observe(zero, &roomy, &limits);
+        axis.observe(zero, &roomy, &limits, 0);
         assert_eq!(axis.status(), SpaceStatus::Ok);
         axis.observe(
             zero,
@@ -442,6 +466,7 @@ mod tests {
                 ..roomy
             },
             &limits,
+            0,
         );
         assert_eq!(axis.status(), SpaceStatus::Full);
     }
@@ -461,11 +486,11 @@ mod tests {
             message: "quota".to_owned(),
         };
         axis.refuse(reason);
-        axis.observe(Duration::ZERO, &empty, &limits(0));
+        axis.observe(Duration::ZERO, &empty, &limits(0), 0);
         assert_eq!(axis.status(), SpaceStatus::Full);
         assert_eq!(axis.reason().map(|r| r.cause), Some(Cause::Quota));
         axis.accepted_write();
-        axis.observe(Duration::ZERO, &empty, &limits(0));
+        axis.observe(Duration::ZERO, &empty, &limits(0), 0);
         assert_eq!(axis.status(), SpaceStatus::Ok);
     }
 }

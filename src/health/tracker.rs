@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballast::bytes_text;
 use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
+use super::forecast::HORIZON_SOON;
 use super::identity::Pin;
 use super::latency::COMPARED;
 use super::moment::{Elapsed, Moment};
@@ -22,9 +24,6 @@ use super::space;
 use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
 use super::view::{back_to_good, reason, view};
-
-/// A forecast is told when the directory will be full within this time: enough to act by hand.
-const FORECAST_HORIZON: Duration = Duration::from_secs(3600);
 
 /// A forecast is told when it has held for this part of the time that it foretells: one of an hour
 /// for six minutes, one of ten minutes for one. A burst of writes is no trend.
@@ -119,10 +118,13 @@ impl Tracker {
         track.observe(now, observation);
         let changes = track.take_changes(now);
         let room = track.high_priority_room().map(|room| room.enough);
-        if changes.is_empty() && room == room_before {
+        let given = track.take_ballast_given();
+        if changes.is_empty() && room == room_before && given.is_none() {
             return Vec::new();
         }
-        self.tell(now, place, changes)
+        let mut events = self.tell(now, place, changes);
+        events.extend(given.map(|bytes| self.ballast_event(now, place, bytes)));
+        events
     }
 
     /// Everything that time alone brings: comparisons with siblings, forecasts, reminders.
@@ -401,6 +403,25 @@ impl Tracker {
         Some(event)
     }
 
+    fn ballast_event(&mut self, now: Moment, place: usize, bytes: u64) -> Event {
+        let mut event = self.event(now, EventKind::BallastReleased);
+        let track = &self.tracks[place];
+        event.dir = Some(track.dir.path.clone());
+        event.role = Some(track.dir.role);
+        event.axis = Some(Axis::Space);
+        event.space = track.last_space;
+        event.reason = Some(Reason {
+            cause: Cause::Bytes,
+            operation: Operation::Ballast,
+            errno: None,
+            message: format!(
+                "{} of ballast were given back: make room before they are needed again",
+                bytes_text(bytes)
+            ),
+        });
+        event
+    }
+
     /// `trigger` is the reason of the directory's change that the node's change follows from.
     fn event_of_node(
         &mut self,
@@ -477,12 +498,13 @@ impl Tracker {
     fn forecast_event(&mut self, now: Moment, place: usize) -> Option<Event> {
         let track = &mut self.tracks[place];
         track.forecast_view = track.last_space.and_then(|space| {
-            let target = space::full_below(&space, &track.dir.thresholds);
+            let target = space::full_below(&space, &track.dir.thresholds)
+                .saturating_add(track.ballast.held());
             track.forecast.estimate(target)
         });
         let forecast = track.forecast_view;
-        let soon = forecast.is_some_and(|view| view.expected <= FORECAST_HORIZON);
-        let not_soon = forecast.is_none_or(|view| view.expected > 2 * FORECAST_HORIZON);
+        let soon = forecast.is_some_and(|view| view.expected <= HORIZON_SOON);
+        let not_soon = forecast.is_none_or(|view| view.expected > 2 * HORIZON_SOON);
         let full = track.space.status() == SpaceStatus::Full;
         let told = track.forecast_told;
         if !soon || told || full {

@@ -103,6 +103,7 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
             .high_priority_room()
             .filter(|_| track.present_space().is_some()),
         journal: track.journal_view,
+        ballast: track.ballast_view(now),
         history: track.history.iter().copied().collect(),
     }
 }
@@ -154,6 +155,9 @@ fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
             now.wall,
             "not probed: there is no current/VERSION, and nothing is written before a bookie was initialised here",
         );
+    }
+    if let Some(text) = track.ballast_view(now).and_then(|ballast| ballast.text()) {
+        line(now.wall, &text);
     }
     if track.space.is_leaving() {
         line(

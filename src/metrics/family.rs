@@ -188,6 +188,21 @@ pub(super) const FAMILIES: &[Family] = &[
         },
     ),
     gauge(
+        "dirkeeper_dir_ballast_bytes",
+        "Bytes of the ballast file: that are to be held, and that really occupy blocks.",
+        &["dir", "role", "kind"],
+        |facts, series| {
+            for (path, dir) in &facts.dirs {
+                let Some(ballast) = dir.ballast else {
+                    continue;
+                };
+                let role = dir.role.name();
+                series.gauge(&[path, role, "wanted"], float(ballast.wanted));
+                series.known(&[path, role, "held"], ballast.held.map(float));
+            }
+        },
+    ),
+    gauge(
         "dirkeeper_high_priority_room_bytes",
         "Bytes for recovery writes beyond the reserve; 0 when there is less than the reserve.",
         DIR,

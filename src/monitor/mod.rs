@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, watch};
 pub use action::Action;
 
 use crate::clock::Clock;
+use crate::health::ballast::{self, Order};
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
@@ -78,6 +79,8 @@ pub struct MonitorOptions {
     /// Number of the newest event of earlier runs. None while the state store has not said it: then
     /// events wait for [`Action::Numbered`], because a number must not be given twice, but not long.
     pub last_seq: Option<u64>,
+    /// Ballast is looked at, and neither made nor given back.
+    pub look_only: bool,
 }
 
 /// The loop's state.
@@ -329,7 +332,10 @@ impl Monitor {
                 (false, _) => LookKind::Space,
                 (true, probe) => LookKind::Full {
                     probe,
-                    ballast: plan.ballast,
+                    ballast: match plan.ballast {
+                        Order::Fill(_) | Order::Release if self.options.look_only => Order::Measure,
+                        order => order,
+                    },
                 },
             };
             self.prober.look(dir, kind);
@@ -485,11 +491,12 @@ impl Monitor {
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
         };
-        let dirs = self
+        let dirs: Vec<_> = self
             .tracker
             .dirs()
             .filter_map(|(id, _)| self.views.get(&id).cloned())
             .collect();
+        let ballast = ballast::trouble(&dirs);
         let snapshot = Snapshot {
             time: now.wall,
             elapsed: now.elapsed,
@@ -511,6 +518,7 @@ impl Monitor {
                 .cloned()
                 .chain(self.tracker.own_trouble())
                 .chain(self.tracker.layout_advice())
+                .chain(ballast)
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),

@@ -146,6 +146,14 @@ impl Slot {
         took.min(attended + MAX_UNATTENDED)
     }
 
+    /// How long the operation in flight has been running.
+    pub(super) fn age(&self) -> Duration {
+        let running = self.running();
+        running.map_or(Duration::ZERO, |running| {
+            self.time.clock.elapsed().saturating_sub(running.started)
+        })
+    }
+
     /// What is in flight now.
     pub(super) fn running(&self) -> Option<Running> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -8,19 +8,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, PosixFadviseAdvice, fcntl, openat, posix_fadvise};
 use nix::sys::stat::Mode;
 use nix::sys::statvfs::{FsFlags, Statvfs, fstatvfs};
 
-use crate::health::ballast::Order;
+use crate::health::ballast::{FILE_NAME, Order};
 use crate::health::dir::{Role, path_text};
 use crate::health::observation::{
     Cookie, Device, Failure, Finding, Identity, Look, Operation, Space,
 };
 use crate::probe::wire::{Kind, Reading};
 
+use super::ballast;
 use super::bookie_files;
 use super::cookie;
 use super::device::Facts;
@@ -37,6 +39,9 @@ const ALIGNMENT: usize = 4096;
 
 /// A cookie is a few hundred bytes; what is longer than this is something else.
 const MAX_COOKIE: u64 = 64 * 1024;
+
+/// Making ballast stops after so long until the next look: others wait for the lane.
+const BALLAST_TIME: Duration = Duration::from_millis(200);
 
 /// What all looks of this process share.
 #[derive(Debug)]
@@ -218,6 +223,11 @@ impl Round<'_> {
             return Ok(());
         }
         self.watch_errors(&place);
+        let grows = matches!(task.ballast, Order::Fill(_));
+        if !grows {
+            // First of all: a directory that is full has no room for a probe either.
+            self.ballast(&place, canonical)?;
+        }
         self.step(Operation::Clean, || {
             let cleaned = self.tools.maker.clean(place.as_fd());
             cleaned.map_err(|errno| place.failure(Operation::Clean, errno, canonical))
@@ -225,7 +235,26 @@ impl Round<'_> {
         if task.kind == Kind::Probe && !awaited {
             self.found.look.probed = true;
             self.probe(&place, canonical)?;
+            if grows {
+                self.ballast(&place, canonical)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Only in a place that the agent has seen before.
+    fn ballast(&mut self, place: &Place, path: &Path) -> Result<(), Failure> {
+        let task = self.task;
+        if task.ballast == Order::None || task.guard.expected.is_none() {
+            return Ok(());
+        }
+        let slot = self.slot;
+        let enough = || BALLAST_TIME <= slot.age();
+        let fs_type = task.fs_type.as_deref();
+        self.found.look.ballast = self.step(Operation::Ballast, || {
+            ballast::obey(task.ballast, place.as_fd(), fs_type, enough)
+                .map_err(|errno| failure(Operation::Ballast, errno, &path.join(FILE_NAME)))
+        })?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
 //! round of operations on one directory: `place` opens it, `cookie` and `bookie_files` understand
-//! what the bookie keeps in it, `probe_file` is what is written. `kernel` hears what the kernel
+//! what the bookie keeps in it, `probe_file` and `ballast` are what is written. `kernel` hears what the kernel
 //! tells, `mount` understands the mount table, `device` and `stack` know what is below,
 //! `diskstats`, `errors` and `pressure` read counters.
 
@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use crate::child::Pipes;
 
+mod ballast;
 mod bookie_files;
 mod control;
 mod cookie;

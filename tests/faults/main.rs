@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used)] // a test may
 
 mod agents;
+mod ballast;
 mod crashes;
 mod devices;
 mod hangs;
@@ -77,6 +78,15 @@ const FAULTS: &[Fault] = &[
     fault("F37_swing_around_warn", space::swing_around_warn),
     fault("F31_500_directories", hangs::many_directories),
     fault("F37_axes_are_independent", devices::axes_are_independent),
+    fault(
+        "ballast_given_back_and_made_again",
+        ballast::given_back_and_made_again,
+    )
+    .on_each_kind(),
+    fault(
+        "ballast_none_where_none_may_be",
+        ballast::none_where_none_may_be,
+    ),
     fault("F13_frozen_and_thawed", hangs::frozen_and_thawed).on_each_kind(),
     fault("F23_agent_paused", agents::paused),
     fault("F24_wall_clock_stepped", agents::wall_clock_stepped),
@@ -105,6 +115,12 @@ const FAULTS: &[Fault] = &[
         "F36_only_the_agent_is_refused",
         wants::only_the_agent_is_refused,
     ),
+    fault(
+        "ballast_killed_while_it_is_made",
+        ballast::killed_while_it_is_made,
+    )
+    .once(),
+    fault("ballast_refused_without", ballast::refused_without).once(),
     fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds)
         .on_each_kind()
         .once(),

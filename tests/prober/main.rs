@@ -1,6 +1,7 @@
 //! The prober as the agent runs it: the real binary as a child, real directories. What needs mounts
 //! of its own is in `mounts`.
 
+mod ballast;
 mod kernel;
 mod mounts;
 mod watch;

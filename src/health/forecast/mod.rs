@@ -23,6 +23,9 @@ use trend::Trend;
 /// What lies further ahead than this is no forecast: no trend of a disk lasts for ten years.
 const HORIZON: Duration = Duration::from_secs(10 * 365 * 86_400);
 
+/// What will be full within this time will be so soon: enough to act by hand.
+pub const HORIZON_SOON: Duration = Duration::from_secs(3600);
+
 /// A change of the size by more than this part is a resize, whose jump says nothing about filling.
 /// Smaller ones happen on file systems whose size follows their use (pools with several data sets).
 const RESIZE: f64 = 0.01;

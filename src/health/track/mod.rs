@@ -1,13 +1,14 @@
 //! One directory: takes in observations, keeps the three axes, and says which of them changed.
 //! Knows nothing of other directories and tells nobody; `tracker` does that.
 
+mod ballast;
 mod take;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::access::AccessAxis;
-use super::ballast::Order;
+use super::ballast::{Ballast, Order};
 use super::bookie::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
@@ -79,6 +80,8 @@ pub struct Track {
     pub(super) bookie_files: Option<SeenFiles>,
     /// What they come to together with those of other directories.
     pub(super) journal_view: Option<JournalView>,
+    pub(super) ballast: Ballast,
+    ballast_given: Option<u64>,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -147,6 +150,8 @@ impl Track {
             forecast_since: None,
             bookie_files: None,
             journal_view: None,
+            ballast: Ballast::default(),
+            ballast_given: None,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
@@ -198,11 +203,17 @@ impl Track {
         // soon as it is back: good rounds are what ends `vanished` and `replaced`.
         let identified = self.pin.is_some() && self.boot_known() && self.at_home;
         self.probe_asked = full && identified && !self.awaits_cookie();
+        let ballast = if full {
+            let facts = identified.then(|| self.circumstances());
+            self.ballast.begin(now.elapsed, facts.as_ref())
+        } else {
+            Order::None
+        };
         Some(LookPlan {
             full,
             probe: self.probe_asked,
             device: device.filter(|_| identified),
-            ballast: Order::None,
+            ballast,
         })
     }
 
@@ -305,9 +316,11 @@ impl Track {
             return longest;
         };
         let limits = &self.dir.thresholds;
+        // The forecast counts the ballast as available, so that it sees others' writes only.
+        let held = self.ballast.held();
         let marks = [
-            space::full_below(space, limits),
-            space::warn_below(space, limits),
+            space::full_below(space, limits).saturating_add(held),
+            space::warn_below(space, limits).saturating_add(held),
         ];
         self.forecast.next_look(&marks, longest)
     }
@@ -394,9 +407,9 @@ impl Track {
 }
 
 /// The wait until the next full look.
-fn full_wait(dir: &Dir, access: &AccessAxis) -> Wait {
+fn full_wait(dir: &Dir, access: &AccessAxis, filling: bool) -> Wait {
     let interval = dir.probe.interval;
-    if access.suspicion().is_some() {
+    if access.suspicion().is_some() || filling {
         Wait::Soon(schedule::PROBE_AGAIN.min(interval))
     } else if access.is_on_probation() {
         let third = dir.thresholds.dwell / 3;

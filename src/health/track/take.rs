@@ -88,8 +88,16 @@ impl Track {
             (Some(false), _) | (None, None) => self.access.answered(),
         }
         let space = self.space_wait();
-        let full = || full_wait(&self.dir, &self.access);
+        let facts = self.circumstances();
+        let release = self.ballast.observe(now.elapsed, &facts) && self.at_home;
+        let filling = self.ballast.is_filling(now.elapsed, &facts);
+        let full = || full_wait(&self.dir, &self.access, filling);
         self.schedule.ended(now.elapsed, full, space);
+        if release {
+            // One that did not come to pass is ordered again, in a second.
+            let urgent = !self.ballast.was_releasing();
+            self.schedule.hurry(now.elapsed, urgent);
+        }
         let back = was_elsewhere && identified == Some(true) && !look.probed;
         let newly_pinned = identified == Some(true) && !had_pin;
         if newly_pinned || identified.is_none() && look.failure.is_none() {
@@ -171,15 +179,19 @@ impl Track {
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);
-            self.forecast
-                .observe(now.elapsed, space.size, space.available);
+            // What we take ourselves is no filling.
+            let available = space.available.saturating_add(self.ballast.held());
+            self.forecast.observe(now.elapsed, space.size, available);
         }
+        self.take_ballast(now, look);
         match &look.failure {
             Some(failure) => self.failed(now, failure),
             None => self.succeeded(now, look),
         }
         if let Some(space) = &look.space {
-            self.space.observe(now.elapsed, space, &self.dir.thresholds);
+            let owed = self.ballast.owed(&self.circumstances());
+            let limits = &self.dir.thresholds;
+            self.space.observe(now.elapsed, space, limits, owed);
         }
     }
 
