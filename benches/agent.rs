@@ -5,14 +5,17 @@
 
 #![allow(clippy::print_stdout)]
 
+mod common;
+
+use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use common::{Agent, pause, port, program, wait_for};
 use dirkeeper::clock::Clock;
 
 /// Time in which nothing happens but the watch itself, from which CPU is taken.
@@ -33,17 +36,12 @@ fn main() {
     say(0, "binary", size as f64 / 1e6, "MB");
 }
 
-fn program() -> PathBuf {
-    let built = || PathBuf::from(env!("CARGO_BIN_EXE_dirkeeper"));
-    std::env::var_os("DIRKEEPER_BIN").map_or_else(built, PathBuf::from)
-}
-
 fn run(dirs: usize, idle: Duration) {
     let folder = std::env::temp_dir().join(format!("dirkeeper-bench-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a temporary folder");
-    let port = 20_000 + u16::try_from(std::process::id() % 10_000).expect("below 10,000");
+    let port = port();
     let clock = Clock::start();
-    let agent = Agent::start(&folder, dirs, port);
+    let agent = start(&folder, dirs, port);
     let ready = wait_for(&clock, port, "/readyz");
     say(
         dirs,
@@ -187,35 +185,23 @@ fn scrape(connection: &mut BufReader<TcpStream>) -> String {
     String::from_utf8(body).expect("the exposition is UTF-8")
 }
 
-/// A running agent with its directories, stopped when dropped.
-struct Agent {
-    process: Child,
+/// An agent that watches so many folders.
+fn start(folder: &Path, dirs: usize, port: u16) -> Agent {
+    let mut arguments: Vec<OsString> = ["--listen", &format!("127.0.0.1:{port}"), "--state-dir"]
+        .map(OsString::from)
+        .into();
+    arguments.push(folder.join("state").into());
+    for number in 0..dirs {
+        let dir = folder.join(format!("dir{number}"));
+        fs::create_dir_all(&dir).expect("a folder of ours");
+        let mut option = OsString::from("ledger=");
+        option.push(dir);
+        arguments.extend(["--dir".into(), option]);
+    }
+    Agent::start(&arguments)
 }
 
 impl Agent {
-    fn start(folder: &Path, dirs: usize, port: u16) -> Agent {
-        let mut command = Command::new(program());
-        command
-            .arg("run")
-            .arg("--listen")
-            .arg(format!("127.0.0.1:{port}"));
-        command.arg("--state-dir").arg(folder.join("state"));
-        for number in 0..dirs {
-            let dir = folder.join(format!("dir{number}"));
-            fs::create_dir_all(&dir).expect("a folder of ours");
-            let mut option = std::ffi::OsString::from("ledger=");
-            option.push(dir);
-            command.arg("--dir").arg(option);
-        }
-        let process = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the program starts");
-        Agent { process }
-    }
-
     /// The agent and its children.
     fn pids(&self) -> Vec<u32> {
         let own = self.process.id();
@@ -275,46 +261,11 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
-    fn drop(&mut self) {
-        // TERM, as an operator would; the agent stops by itself within two seconds.
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.process.id()).unwrap_or(0));
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
-        let _ = self.process.wait();
-    }
-}
-
 fn first_number(text: &str) -> f64 {
     text.split_whitespace()
         .next()
         .and_then(|number| number.parse().ok())
         .unwrap_or(0.0)
-}
-
-fn wait_for(clock: &Clock, port: u16, path: &str) -> Duration {
-    let start = clock.elapsed();
-    while clock.elapsed() - start < Duration::from_secs(60) {
-        if get(port, path).is_some() {
-            return clock.elapsed() - start;
-        }
-        pause(Duration::from_millis(2));
-    }
-    panic!("{path} was not there within a minute");
-}
-
-fn get(port: u16, path: &str) -> Option<String> {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
-    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).ok()?;
-    answer.starts_with("HTTP/1.1 200").then_some(answer)
-}
-
-/// Waits; what is measured here is time itself.
-fn pause(time: Duration) {
-    let (_open, never) = mpsc::channel::<()>();
-    let _ = never.recv_timeout(time);
 }
 
 fn say(dirs: usize, what: &str, value: f64, unit: &str) {

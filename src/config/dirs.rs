@@ -11,7 +11,7 @@ use super::keys::{Key, Section};
 use super::layer::{Layer, Slot, resolve};
 use super::problem::{Place, Problems, Wrong};
 use super::value::{Value, absolute};
-use crate::health::dir::{Dir, ProbePolicy, Role, Thresholds};
+use crate::health::dir::{Dir, ProbePolicy, Role, Thresholds, path_text};
 
 /// Watching costs up to 64 KB for each directory; no machine has so many disks, and 64 MB are the
 /// most that an agent beside a bookie may take.
@@ -82,6 +82,7 @@ pub(super) fn join(
         }
     }
     merge_roles(&mut named, problems);
+    number_journals(&mut named, bookie);
     if DIRS_LIMIT < named.len() {
         let problem = format!("{} directories are more than can be watched", named.len());
         let wrong = Wrong::new(problem, format!("name at most {DIRS_LIMIT}"));
@@ -90,8 +91,27 @@ pub(super) fn join(
     named
 }
 
+/// The bookie's journals come in the order of its own file, whoever else names them: `lastMark.1` is
+/// that of the second one there.
+fn number_journals(named: &mut Vec<Named>, bookie: &[BookieDir]) {
+    let rank = |dir: &Named| {
+        let journal = |known: &BookieDir| known.role == Role::Journal && known.path == dir.path;
+        bookie.iter().position(journal).unwrap_or(usize::MAX)
+    };
+    let is_journal = |dir: &Named| dir.role == Role::Journal;
+    let places: Vec<bool> = named.iter().map(is_journal).collect();
+    let (mut journals, others): (Vec<Named>, Vec<Named>) = named.drain(..).partition(is_journal);
+    journals.sort_by_key(rank);
+    let (mut journals, mut others) = (journals.into_iter(), others.into_iter());
+    named.extend(places.into_iter().filter_map(|journal| match journal {
+        true => journals.next(),
+        false => others.next(),
+    }));
+}
+
 fn same(one: &Named, other: &Named) -> bool {
-    one.path == other.path && one.role == other.role
+    // As text: both are in one form, and comparing paths by their parts is slow for thousands.
+    one.role == other.role && one.path.as_os_str() == other.path.as_os_str()
 }
 
 fn plain(path: PathBuf, role: Role, place: Place) -> Named {
@@ -152,7 +172,7 @@ fn from_flag(flag: &OsString, problems: &mut Problems) -> Option<Named> {
         ),
         (_, _, Err(wrong)) => wrong,
     };
-    problems.error(wrong.at(place, "dir", flag.to_string_lossy()));
+    problems.error(wrong.at(place, "dir", path_text(flag.as_ref())));
     None
 }
 

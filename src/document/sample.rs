@@ -11,9 +11,12 @@ use std::time::Duration;
 use super::{About, Host};
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
+use crate::health::journal::JournalView;
+use crate::health::latency::{LatencyView, StepView};
 use crate::health::moment::Timestamp;
 use crate::health::observation::{Device, Medium, Mount, Operation, Space};
 use crate::health::policy::{HighPriorityRoom, Mode};
+use crate::health::restart::{RestartView, Verdict};
 use crate::health::snapshot::{
     DirView, ForecastView, Histogram, ListenerView, ModeView, SelfView, Snapshot,
 };
@@ -60,6 +63,7 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         last_observation: None,
         last_probe_success: None,
         durations: BTreeMap::new(),
+        latency: LatencyView::default(),
         in_flight: None,
         mount: None,
         sources: Vec::new(),
@@ -67,6 +71,7 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         transitions: BTreeMap::new(),
         failures: BTreeMap::new(),
         high_priority_room: None,
+        journal: None,
         history: Vec::new(),
     }
 }
@@ -95,6 +100,15 @@ pub(crate) fn writable_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVi
             (Operation::Compare, Duration::from_micros(1)),
             (Operation::Unlink, Duration::from_micros(70)),
         ]),
+        latency: LatencyView {
+            score: Some(26),
+            steps: vec![StepView {
+                step: Operation::Sync,
+                last: millis(3),
+                median: millis(2),
+                max: millis(140),
+            }],
+        },
         mount: Some(mount(path.as_ref())),
         sources: vec!["statvfs", "probe", "mountinfo"],
         transitions: BTreeMap::from([(Status::Writable, 1)]),
@@ -184,7 +198,14 @@ pub(crate) fn hung_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirView {
 pub(crate) fn snapshot() -> Snapshot {
     let strange = Path::new(OsStr::from_bytes(b"/mnt/bad\xff\xfe byte"));
     let dirs = vec![
-        writable_dir(0, "/mnt/journal one", Role::Journal),
+        DirView {
+            journal: Some(JournalView {
+                unmarked: Some(3 * GIB),
+                files: 7,
+                oldest: Some(0x1a2_29f9_24c0),
+            }),
+            ..writable_dir(0, "/mnt/journal one", Role::Journal)
+        },
         full_dir(1, "/mnt/\"quoted\" \\ l1\nsecond line", Role::Ledger),
         hung_dir(2, "/mnt/<script>alert('x')</script>&", Role::Ledger),
         unknown_dir(3, strange, Role::Index),
@@ -223,6 +244,10 @@ pub(crate) fn snapshot() -> Snapshot {
         recent_events: Arc::new(events),
         event_counts: BTreeMap::from([(EventKind::DiskFull, 1), (EventKind::ModeWanted, 1)]),
         last_seq: 42,
+        restart: Some(RestartView {
+            verdict: Verdict::WouldFail,
+            reasons: vec!["there is no room for a new journal file in /mnt/<j>".to_owned()],
+        }),
         probe_histograms: BTreeMap::from([(Operation::Sync, sync)]),
         problems: vec!["the journal shares its <device> with a ledger directory".to_owned()],
         prober_restarts: 2,

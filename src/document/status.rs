@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::{
     About, CauseDocument, mode_name, path_text, rounded_ratio, timestamp_text, usage_ratio,
 };
+use crate::health::journal::JournalView;
+use crate::health::latency::LatencyView;
 use crate::health::observation::{Mount, Operation, Space};
+use crate::health::restart::{RestartView, Verdict};
 use crate::health::snapshot::{DirView, ForecastView, ListenerView, SelfView, Snapshot};
 use crate::health::status::Evidence;
 
@@ -29,6 +32,7 @@ pub fn status_document(snapshot: &Snapshot, own: &SelfView, about: &About) -> St
             control: about.control.to_owned(),
             claims: Vec::new(),
         },
+        restart: snapshot.restart.as_ref().map(RestartDocument::new),
         dirs: snapshot
             .dirs
             .iter()
@@ -82,6 +86,9 @@ pub struct StatusDocument {
     pub status: String,
     /// Mode.
     pub mode: ModeDocument,
+    /// Whether a start of the bookie would fail now; none without its file.
+    #[serde(default)]
+    pub restart: Option<RestartDocument>,
     /// Directories in configured order.
     pub dirs: Vec<DirDocument>,
     /// Bytes of the file systems of each role, each counted once however many directories it has.
@@ -108,6 +115,51 @@ impl TotalDocument {
         TotalDocument {
             size_bytes: space.size,
             available_bytes: space.available,
+        }
+    }
+}
+
+/// Whether a start of the bookie would fail now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartDocument {
+    /// False: it would fail. True: no reason is known for which it would. None: it may fail.
+    pub would_succeed: Option<bool>,
+    /// Why, those that are certain first.
+    pub reasons: Vec<String>,
+}
+
+impl RestartDocument {
+    fn new(view: &RestartView) -> RestartDocument {
+        RestartDocument {
+            would_succeed: match view.verdict {
+                Verdict::WouldSucceed => Some(true),
+                Verdict::WouldFail => Some(false),
+                Verdict::Unknown => None,
+            },
+            reasons: view.reasons.clone(),
+        }
+    }
+}
+
+/// The bookie's journal in a journal directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalDocument {
+    /// Bytes behind `lastMark` that a start would read again, at most; null while not known.
+    pub unmarked_bytes: Option<u64>,
+    /// Files.
+    pub files: u64,
+    /// Number of the oldest one, as in its name.
+    pub oldest_id: Option<String>,
+}
+
+impl JournalDocument {
+    fn new(view: JournalView) -> JournalDocument {
+        JournalDocument {
+            unmarked_bytes: view.unmarked,
+            files: view.files,
+            oldest_id: view.oldest.map(|id| format!("{id:x}")),
         }
     }
 }
@@ -168,6 +220,12 @@ pub struct DirDocument {
     pub forecast: Option<ForecastDocument>,
     /// The active probe.
     pub probe: ProbeDocument,
+    /// The bookie's journal in it; none of other directories, and before it was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalDocument>,
+    /// How fast it has been lately.
+    #[serde(default)]
+    pub latency: LatencyDocument,
     /// Where it is mounted.
     pub mount: Option<MountDocument>,
     /// Active sources of observation.
@@ -197,6 +255,8 @@ impl DirDocument {
             space: SpaceDocument::new(dir),
             forecast: dir.forecast.map(ForecastDocument::new),
             probe: ProbeDocument::new(dir),
+            journal: dir.journal.map(JournalDocument::new),
+            latency: LatencyDocument::new(&dir.latency),
             mount: dir.mount.as_ref().map(MountDocument::new),
             sources: dir.sources.iter().map(|&name| name.to_owned()).collect(),
             evidence: dir.evidence.iter().map(EvidenceDocument::new).collect(),
@@ -334,6 +394,45 @@ pub struct DurationsDocument {
     pub sync: Option<f64>,
     /// Reading it back.
     pub read: Option<f64>,
+}
+
+/// How fast a directory has been in its newest probes, at most sixty.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LatencyDocument {
+    /// Slow score, from 1, never late, to 100, always late; null before the first probe.
+    pub score: Option<u8>,
+    /// `create`, `write`, `sync`, `read`, `unlink`, each if it was done.
+    pub steps: BTreeMap<String, StepDocument>,
+}
+
+/// Seconds that a step of the probe took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepDocument {
+    /// In the newest probe.
+    pub last_seconds: f64,
+    /// In the middle.
+    pub median_seconds: f64,
+    /// At most.
+    pub max_seconds: f64,
+}
+
+impl LatencyDocument {
+    fn new(latency: &LatencyView) -> LatencyDocument {
+        let steps = latency.steps.iter().map(|view| {
+            let document = StepDocument {
+                last_seconds: view.last.as_secs_f64(),
+                median_seconds: view.median.as_secs_f64(),
+                max_seconds: view.max.as_secs_f64(),
+            };
+            (view.step.name().to_owned(), document)
+        });
+        LatencyDocument {
+            score: latency.score,
+            steps: steps.collect(),
+        }
+    }
 }
 
 /// Where a directory is mounted.

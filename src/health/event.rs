@@ -57,7 +57,7 @@ event_kinds! {
     DiskBelowWarn "diskBelowWarn" Ok "Usage went below the warn threshold without having been full.";
     DiskReadOnly "diskReadOnly" Critical "The file system refuses writes: mounted read-only or given up by the kernel.";
     DiskHung "diskHung" Critical "An operation has been running for longer than its deadline.";
-    DiskSlow "diskSlow" Warning "Probes are over the latency limit repeatedly.";
+    DiskSlow "diskSlow" Warning "Probes are over the latency limit repeatedly, or much slower than those of sibling disks.";
     DiskVanished "diskVanished" Critical "The mount or the directory is not there any more.";
     DiskReplaced "diskReplaced" Critical "Another disk or directory is in the place of the known one.";
     DiskRecovered "diskRecovered" Ok "Access or latency is good again; the event names its axis.";
@@ -70,6 +70,9 @@ event_kinds! {
     ModeChanged "modeChanged" Warning "The mode in which the server runs has changed.";
     ModeMismatch "modeMismatch" Warning "The server has not been in the wanted mode for longer than it should take.";
     FillForecast "fillForecast" Warning "At the present rate the directory will be full soon.";
+    JournalNotDraining "journalNotDraining" Warning "The journal grows and lastMark does not move: the bookie does not get its entries into ledger storage.";
+    RestartWouldFail "restartWouldFail" Warning "A start of the bookie would fail now, by what BookKeeper itself checks: do not restart it.";
+    RestartPossible "restartPossible" Ok "No reason is known any more for which a start of the bookie would fail.";
     Reminder "reminder" Warning "A bad status lasts.";
 }
 

@@ -150,7 +150,7 @@ pub struct Mount {
     /// `ro` among the mount's own or the super block's options.
     pub read_only: bool,
     /// A super-block option by which the kernel says that it gave the file system up
-    /// (`emergency_ro`, `shutdown`).
+    /// (`emergency_ro`, `shutdown`, or `ro` where no mount of it was made so).
     pub emergency: Option<String>,
     /// The storage under it.
     pub medium: Medium,
@@ -235,13 +235,18 @@ pub struct BookieFiles {
     pub marks: Vec<Mark>,
     /// Of a journal directory: its newest files (`<hex>.txn`), by rising number.
     pub journals: Vec<JournalFile>,
+    /// How many older journal files there are beside those.
+    pub left_out: u64,
+    /// What is there and cannot be understood or read, in words; the bookie passes over it too.
+    pub unreadable: Option<String>,
 }
 
 /// A ledger directory's `lastMark`: entries before it are in ledger storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Place of the journal in the bookie's list of journal directories.
-    pub journal: u32,
+    /// Place of the journal in the bookie's list of journal directories; none: its only one, whose
+    /// file is called `lastMark` without a number.
+    pub journal: Option<u32>,
     /// Number of the journal file.
     pub file: u64,
     /// Bytes of that file that are not needed any more.

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
+use super::journal::JournalView;
+use super::latency::LatencyView;
 use super::moment::{Elapsed, Timestamp};
 use super::observation::{Durations, Mount, Operation, Space};
 use super::policy::{HighPriorityRoom, Mode};
+use super::restart::RestartView;
 use super::status::{
     AccessStatus, Cause, Evidence, LatencyStatus, Reason, Severity, SpaceStatus, Status,
 };
@@ -40,6 +43,8 @@ pub struct Snapshot {
     pub event_counts: BTreeMap<EventKind, u64>,
     /// Number of the newest event; 0 when there was none ever.
     pub last_seq: u64,
+    /// Whether a start of the bookie would fail; none without its file.
+    pub restart: Option<RestartView>,
     /// Probe durations since the start of the agent, by step.
     pub probe_histograms: BTreeMap<Operation, Histogram>,
     /// Troubles of the agent itself, in words.
@@ -107,6 +112,8 @@ pub struct DirView {
     pub last_probe_success: Option<Timestamp>,
     /// Durations of the newest probe.
     pub durations: Durations,
+    /// Slow score, and what the newest probes took.
+    pub latency: LatencyView,
     /// Age of the operation that is running, if one is overdue enough to be reported.
     pub in_flight: Option<Duration>,
     /// Where it is mounted.
@@ -121,6 +128,8 @@ pub struct DirView {
     pub failures: BTreeMap<Cause, u64>,
     /// Room for recovery writes.
     pub high_priority_room: Option<HighPriorityRoom>,
+    /// The bookie's journal in it; none of other directories, and before it was seen.
+    pub journal: Option<JournalView>,
     /// Recent status changes, oldest first: when and to what.
     pub history: Vec<(Timestamp, Status)>,
 }

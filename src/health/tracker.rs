@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
 use super::identity::Pin;
+use super::latency::COMPARED;
 use super::moment::{Elapsed, Moment};
 use super::node::{self, DirFacts, Node, NodeChange};
 use super::observation::{Observation, Operation};
+use super::outlier::{self, Sample};
 use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
 use super::snapshot::{DirView, Histogram};
@@ -27,14 +30,15 @@ const FORECAST_HORIZON: Duration = Duration::from_secs(3600);
 /// for six minutes, one of ten minutes for one. A burst of writes is no trend.
 const FORECAST_PART: u32 = 10;
 
-/// How often forecasts and reminders are considered; both are about minutes.
+/// How often forecasts, siblings and reminders are considered; all are about minutes.
 const SLOW_TICK: Duration = Duration::from_secs(5);
 
 /// Decides for all directories of a node.
 #[derive(Debug, Clone)]
 pub struct Tracker {
-    tracks: Vec<Track>,
-    policy: Policy,
+    pub(super) tracks: Vec<Track>,
+    pub(super) policy: Policy,
+    pub(super) bookie: BookieWatch,
     node: Node,
     next_id: u32,
     next_slow_tick: Elapsed,
@@ -54,6 +58,7 @@ impl Tracker {
         Tracker {
             tracks: Vec::new(),
             policy,
+            bookie: BookieWatch::default(),
             node: Node::default(),
             next_id: 0,
             next_slow_tick: Elapsed::ZERO,
@@ -120,19 +125,20 @@ impl Tracker {
         self.tell(now, place, changes)
     }
 
-    /// Everything that time alone brings: forecasts, reminders.
+    /// Everything that time alone brings: comparisons with siblings, forecasts, reminders.
     pub fn tick(&mut self, now: Moment) -> Vec<Event> {
         if now.elapsed < self.next_slow_tick {
             return Vec::new();
         }
         self.next_slow_tick = now.elapsed + SLOW_TICK;
-        let mut events = Vec::new();
+        let mut events = self.compare_siblings(now);
         for place in 0..self.tracks.len() {
             let event = self.forecast_event(now, place);
             events.extend(event);
             let event = self.reminder(now, place);
             events.extend(event);
         }
+        events.extend(self.bookie_events(now));
         events
     }
 
@@ -292,6 +298,13 @@ impl Tracker {
         Some(Arc::new(view(track, now)))
     }
 
+    /// Something may be wrong with the directory, without proof yet.
+    #[must_use]
+    pub fn is_suspect(&self, id: DirId) -> bool {
+        let place = self.place(id);
+        place.is_some_and(|at| self.tracks[at].access.is_suspect())
+    }
+
     /// The worst severity; unknown while a directory was not judged yet.
     #[must_use]
     pub fn severity(&self) -> Severity {
@@ -406,7 +419,7 @@ impl Tracker {
         event
     }
 
-    fn event(&mut self, now: Moment, kind: EventKind) -> Event {
+    pub(super) fn event(&mut self, now: Moment, kind: EventKind) -> Event {
         *self.event_counts.entry(kind).or_default() += 1;
         Event {
             seq: 0,
@@ -423,6 +436,34 @@ impl Tracker {
             space: None,
             node: self.node.summary(&facts(&self.tracks)),
         }
+    }
+
+    /// Compares the directories that were probed since the last time with their siblings.
+    fn compare_siblings(&mut self, now: Moment) -> Vec<Event> {
+        if !self.tracks.iter().any(|track| track.latency.has_news()) {
+            return Vec::new();
+        }
+        let fresh = self.tracks.iter().enumerate();
+        let fresh = fresh.filter(|(_, track)| track.is_fresh(now));
+        let places: Vec<usize> = fresh.map(|(place, _)| place).collect();
+        let [syncs, reads] = COMPARED.map(|step| {
+            let samples = places.iter().map(|place| self.tracks[*place].sample(step));
+            outlier::compare(&samples.collect::<Vec<Sample>>())
+        });
+        let mut events = Vec::new();
+        for (place, (sync, read)) in places.into_iter().zip(syncs.into_iter().zip(reads)) {
+            let track = &mut self.tracks[place];
+            if !track.latency.has_news() {
+                continue;
+            }
+            let dwell = track.dir.thresholds.dwell;
+            track.latency.compared(now.elapsed, [sync, read], dwell);
+            let changes = track.take_changes(now);
+            if !changes.is_empty() {
+                events.extend(self.tell(now, place, changes));
+            }
+        }
+        events
     }
 
     fn forecast_event(&mut self, now: Moment, place: usize) -> Option<Event> {

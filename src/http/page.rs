@@ -17,6 +17,7 @@ use crate::health::event::Event;
 use crate::health::moment::Timestamp;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
+use crate::health::restart::Verdict;
 use crate::health::snapshot::{DirView, SelfView, Snapshot};
 use crate::health::status::{LatencyStatus, Severity};
 
@@ -113,6 +114,26 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
         "not possible"
     };
     row(html, "Recovery writes", possible)?;
+    if let Some(restart) = &snapshot.restart {
+        let reasons = restart.reasons.join("; ");
+        match restart.verdict {
+            Verdict::WouldSucceed => row(html, "A restart", "no reason is known to fail")?,
+            Verdict::WouldFail => {
+                row(
+                    html,
+                    "A restart",
+                    format_args!("would fail: {}", Escaped(&reasons)),
+                )?;
+            }
+            Verdict::Unknown => {
+                row(
+                    html,
+                    "A restart",
+                    format_args!("may fail: {}", Escaped(&reasons)),
+                )?;
+            }
+        }
+    }
     writeln!(html, "</dl></article>")
 }
 
@@ -272,7 +293,7 @@ fn write_probe(html: &mut String, dir: &DirView, now: Timestamp) -> Written {
         .collect();
     if !durations.is_empty() {
         let slow = match dir.latency_status {
-            LatencyStatus::Slow => " (over the limit repeatedly)",
+            LatencyStatus::Slow => " (slow)",
             _ => "",
         };
         row(
@@ -280,6 +301,15 @@ fn write_probe(html: &mut String, dir: &DirView, now: Timestamp) -> Written {
             "Newest probe",
             format_args!("{}{slow}", durations.join(", ")),
         )?;
+    }
+    if let Some(score) = dir.latency.score {
+        let steps = dir.latency.steps.iter().map(|view| {
+            let (median, max) = (millis(view.median), millis(view.max));
+            format!("{} {median} (at most {max})", view.step.name())
+        });
+        let steps: Vec<String> = steps.collect();
+        let text = format_args!("slow score {score} of 100; median {}", steps.join(", "));
+        row(html, "Newest probes", text)?;
     }
     for (name, last) in [
         ("Last look", dir.last_observation),

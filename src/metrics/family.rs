@@ -13,6 +13,7 @@ use crate::document::shown_space;
 use crate::health::event::EventKind;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
+use crate::health::restart::Verdict;
 use crate::health::snapshot::{DirView, Histogram};
 use crate::health::status::{Cause, Status};
 
@@ -196,6 +197,24 @@ pub(super) const FAMILIES: &[Family] = &[
             });
         },
     ),
+    gauge(
+        "dirkeeper_journal_unmarked_bytes",
+        "Bytes of the bookie's journal behind lastMark, at most: files are preallocated. Absent while a mark is not known.",
+        DIR,
+        |facts, series| {
+            each_dir(facts, series, |dir| Some(float(dir.journal?.unmarked?)));
+        },
+    ),
+    gauge(
+        "dirkeeper_restart_would_fail",
+        "Whether a start of the bookie would fail now, by what BookKeeper itself checks; absent while that is not known, and without the bookie's file.",
+        &[],
+        |facts, series| match facts.snapshot.restart.as_ref().map(|view| view.verdict) {
+            Some(Verdict::WouldFail) => series.flag(&[], true),
+            Some(Verdict::WouldSucceed) => series.flag(&[], false),
+            Some(Verdict::Unknown) | None => {}
+        },
+    ),
     counter(
         "dirkeeper_dir_transitions_total",
         "Changes of the directory's status, by the new status.",
@@ -233,6 +252,12 @@ pub(super) const FAMILIES: &[Family] = &[
                 }
             }
         },
+    ),
+    gauge(
+        "dirkeeper_dir_slow_score",
+        "How late the newest probes of the directory were, damped: 1 never, 58 three in a row, 100 always.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| dir.latency.score.map(f64::from)),
     ),
     counter(
         "dirkeeper_probe_failures_total",

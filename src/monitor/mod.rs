@@ -275,6 +275,9 @@ impl Monitor {
                 self.dirty.insert(dir);
                 let events = self.tracker.observe(now, dir, observation);
                 self.tell(events);
+                // No event tells of a suspicion: only the snapshot does, so it does so at once.
+                let shown = self.views.get(&dir).is_some_and(|view| view.suspect);
+                self.events_waiting |= self.tracker.is_suspect(dir) != shown;
             }
             Report::Alive { .. } => {
                 self.prober_away = None;
@@ -465,6 +468,7 @@ impl Monitor {
     }
 
     fn publish_snapshot(&mut self, now: Moment) {
+        self.dirty.extend(self.tracker.refresh_journals());
         for id in std::mem::take(&mut self.dirty) {
             if let Some(view) = self.tracker.view(now, id) {
                 self.views.insert(id, view);
@@ -495,6 +499,7 @@ impl Monitor {
             recent_events: Arc::clone(&self.recent),
             event_counts: self.tracker.event_counts().clone(),
             last_seq: self.last_seq,
+            restart: self.tracker.restart(),
             probe_histograms: self.tracker.histograms().clone(),
             problems: self
                 .problems
@@ -502,6 +507,7 @@ impl Monitor {
                 .chain(&self.duplicates)
                 .cloned()
                 .chain(self.tracker.own_trouble())
+                .chain(self.tracker.layout_advice())
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),
@@ -526,6 +532,7 @@ fn empty_snapshot(now: Moment) -> Snapshot {
         recent_events: Arc::new(Vec::new()),
         event_counts: BTreeMap::new(),
         last_seq: 0,
+        restart: None,
         probe_histograms: BTreeMap::new(),
         problems: Vec::new(),
         prober_restarts: 0,

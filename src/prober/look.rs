@@ -21,6 +21,7 @@ use crate::health::observation::{
 };
 use crate::probe::wire::{Kind, Reading};
 
+use super::bookie_files;
 use super::cookie;
 use super::device::Facts;
 use super::kernel::ErrorWatch;
@@ -211,9 +212,15 @@ impl Round<'_> {
             return Ok(());
         }
         let cookie = self.step(Operation::Cookie, || read_cookie(&place, canonical))?;
-        let awaited = task.await_cookie && cookie == Cookie::Absent;
+        let initialised = cookie != Cookie::Absent;
+        let awaited = task.await_cookie && !initialised;
         if let Some(identity) = &mut self.found.look.identity {
             identity.cookie = cookie;
+        }
+        if initialised && matches!(task.role, Some(Role::Ledger | Role::Journal)) {
+            self.found.look.bookie_files = Some(self.step(Operation::BookieFiles, || {
+                bookie_files::read(place.as_fd(), task.role, canonical)
+            })?);
         }
         if !task.guard.allows(&place) {
             return Ok(());

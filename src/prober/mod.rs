@@ -3,8 +3,8 @@
 //! the agent leaves the whole process behind (`probe::process`), so it holds nothing of the agent's.
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
-//! round of operations on one directory: `place` opens it, `cookie` understands the bookie's file,
-//! `probe_file` is what is written. `kernel` hears what the kernel tells, `mount` understands
+//! round of operations on one directory: `place` opens it, `cookie` and `bookie_files` understand
+//! what the bookie keeps in it, `probe_file` is what is written. `kernel` hears what the kernel tells, `mount` understands
 //! the mount table, `device` knows what is below.
 
 use std::io;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use crate::child::Pipes;
 
+mod bookie_files;
 mod control;
 mod cookie;
 mod device;

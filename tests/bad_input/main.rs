@@ -3,9 +3,11 @@
 //! goes on. Nothing panics, hangs, or is silently something else.
 #![allow(clippy::unwrap_used)] // all of it is tests
 
+mod bookie_files;
 mod config;
 mod files;
 mod http;
+mod names;
 mod running;
 mod state;
 

@@ -2,6 +2,7 @@
 //! axis makes of it.
 
 use super::super::access::{self, Meaning};
+use super::super::bookie::SeenFiles;
 use super::super::dir::path_text;
 use super::super::identity::{self, Verdict};
 use super::super::moment::Moment;
@@ -82,7 +83,7 @@ impl Track {
             (Some(false), _) | (None, None) => self.access.answered(),
         }
         let space = self.space_wait();
-        let full = |rounds| full_wait(self.id, &self.dir, &self.access, rounds);
+        let full = || full_wait(&self.dir, &self.access);
         self.schedule.ended(now.elapsed, full, space);
         let back = was_elsewhere && identified == Some(true) && !look.probed;
         let newly_pinned = identified == Some(true) && !had_pin;
@@ -156,6 +157,12 @@ impl Track {
     fn take_in(&mut self, now: Moment, look: &Look) {
         if look.probed && look.failure.is_none() {
             self.space.accepted_write();
+        }
+        if let Some(files) = &look.bookie_files {
+            self.bookie_files = Some(SeenFiles {
+                at: now.elapsed,
+                files: files.clone(),
+            });
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);

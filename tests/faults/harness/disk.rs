@@ -2,7 +2,7 @@
 //! first, then unmounted, lazily when somebody still holds it.
 
 use std::fs::{self, File};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -40,21 +40,35 @@ impl Disk {
         Disk { path, block: false }
     }
 
-    /// A file system on a loop device: ext4, or what FAULT_FS says, of this many MiB.
+    /// A file system on a loop device, of the kind of this test, of this many MiB or as small as the
+    /// kind allows.
     pub(crate) fn block(bench: &Bench, name: &str, mebibytes: u64) -> Disk {
-        let kind = std::env::var("FAULT_FS").unwrap_or_else(|_| "ext4".to_owned());
-        let smallest = SMALLEST.iter().find(|(known, _)| *known == kind);
-        let (_, smallest) = smallest.unwrap_or_else(|| panic!("FAULT_FS={kind} is not known"));
         let image = bench.folder().join(format!("{name}.image"));
-        make_image(&image, &kind, mebibytes.max(*smallest));
+        make_image(&image, bench.kind(), mebibytes, &[]);
         Disk::mount_image(bench, name, &image, "loop")
     }
 
-    /// ext4 of this many MiB, sparse, whatever FAULT_FS says.
-    pub(crate) fn ext4(bench: &Bench, name: &str, mebibytes: u64, options: &str) -> Disk {
-        let image = bench.folder().join(format!("{name}.image"));
-        make_image(&image, "ext4", mebibytes);
-        Disk::mount_image(bench, name, &image, options)
+    /// A file system of this kind on a loop device whose file lies in `folder`, so on a real disk,
+    /// and is read and written past the page cache where that disk can. The file never has a name:
+    /// it is gone with the mount, whatever ends this program.
+    pub(crate) fn on_real_disk(
+        bench: &Bench,
+        folder: &Path,
+        name: &str,
+        kind: &str,
+        mebibytes: u64,
+    ) -> Disk {
+        let file = tempfile::tempfile_in(folder).expect("the folder can be written");
+        file.set_len(mebibytes << 20).expect("the file is sparse");
+        let image = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        make_file_system(Path::new(&image), kind, &[]);
+        let disk = Disk::mount_image(bench, name, Path::new(&image), "loop");
+        let device = tool("findmnt", ["-n", "-o", "SOURCE", text(disk.path())]);
+        let mut direct = Command::new("losetup");
+        direct.args(["--direct-io=on", device.trim()]);
+        // A disk that cannot has the page cache in between, as a bookie on it would.
+        let _ = try_command(direct, Duration::from_secs(5));
+        disk
     }
 
     /// Mounts an image; the loop device goes away with the mount.
@@ -162,17 +176,42 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// Makes a sparse file with a file system in it.
-pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64) {
+/// Makes a sparse file with a file system in it, with more options for its `mkfs`.
+pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64, more: &[&str]) {
     let file = File::create(image).expect("the folder is ours");
+    let mebibytes = mebibytes.max(smallest(kind));
     file.set_len(mebibytes << 20).expect("the file is sparse");
-    let program = format!("mkfs.{kind}");
-    let options: &[&str] = match kind {
-        "ext4" => &["-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1"],
-        "btrfs" => &["-q", "-f", "--mixed"],
+    make_file_system(image, kind, more);
+}
+
+/// Makes a file system in a file that has its size, with more options for its `mkfs`.
+fn make_file_system(image: &Path, kind: &str, more: &[&str]) {
+    let lazy = ["-E", "lazy_itable_init=1,lazy_journal_init=1"];
+    let lazy: &[&str] = if kind == "ext4" { &lazy } else { &[] };
+    let bytes = fs::metadata(image).map_or(0, |facts| facts.len());
+    let options = mkfs_options(kind, bytes).iter().chain(lazy).chain(more);
+    tool(
+        &format!("mkfs.{kind}"),
+        options.copied().chain([text(image)]),
+    );
+}
+
+/// What `mkfs` of a kind needs to say nothing and to refuse nothing.
+pub(crate) fn mkfs_options(kind: &str, bytes: u64) -> &'static [&'static str] {
+    match kind {
+        "ext4" => &["-q", "-F"],
+        // Data and metadata share the space of a small one; a large one is as everywhere.
+        "btrfs" if bytes < 1 << 30 => &["-q", "-f", "--mixed"],
         _ => &["-q", "-f"],
-    };
-    tool(&program, options.iter().copied().chain([text(image)]));
+    }
+}
+
+/// MiB of the smallest file system of a kind.
+pub(crate) fn smallest(kind: &str) -> u64 {
+    let smallest = SMALLEST.iter().find(|(known, _)| *known == kind);
+    smallest
+        .unwrap_or_else(|| panic!("FAULT_FS={kind} is not known"))
+        .1
 }
 
 /// One file that takes the space a test wants to be taken.

@@ -1,0 +1,259 @@
+//! What the probe costs a busy journal: how long each append with its sync takes a writer at full
+//! speed, without an agent, beside one with the default interval, and beside one that probes ten
+//! times as often. The three take turns in one run, so that what else the disk does falls on all of
+//! them alike. Prints one JSON line a figure; `scripts/bench` writes them to docs/benchmarks.md.
+
+#![allow(clippy::print_stdout)]
+
+mod common;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Agent, pause, port, wait_for};
+use dirkeeper::clock::Clock;
+
+/// What the journal's writer appends between two syncs.
+const APPEND: usize = 4096;
+
+/// BookKeeper's `journalPreAllocSizeMB`: one write this far ahead makes the file longer, so that most
+/// syncs do not have to.
+const AHEAD: u64 = 16 << 20;
+
+/// The file starts again here, as a journal is rolled.
+const ROLL: u64 = 512 << 20;
+
+/// After the start of an agent or the end of one, before anything is measured.
+const SETTLE: Duration = Duration::from_secs(2);
+
+/// One probe of the default interval falls into a slice, 8 s after the agent has settled.
+const SLICE: Duration = Duration::from_secs(10);
+
+/// Turns of all three: each is as often first, and with the settling it takes less than six minutes.
+const ROUNDS: usize = 9;
+
+/// Who watches: nobody, an agent as it is, one that probes ten times as often.
+const WATCHERS: [(&str, Option<&str>); 3] = [
+    ("without", None),
+    ("every 10 s", Some("10s")),
+    ("every 1 s", Some("1s")),
+];
+
+const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
+
+/// Slices that differ by so much among themselves would hide a probe that doubles the time: then
+/// nothing can be said, and `within noise` would sound as if something was.
+const HIDING: f64 = 2.0;
+
+/// Percentiles of one slice in milliseconds.
+type Slice = [f64; PERCENTILES.len()];
+
+fn main() {
+    let quick = std::env::args().any(|argument| argument == "--quick");
+    let (rounds, slice) = if quick {
+        (3, Duration::from_secs(3))
+    } else {
+        (ROUNDS, SLICE)
+    };
+    let place = Place::new();
+    let mut slices: [Vec<Slice>; WATCHERS.len()] = Default::default();
+    let mut syncs = 0;
+    for round in 0..rounds {
+        let mut order = [0, 1, 2];
+        // What grows or ages over a round is not always another's.
+        order.rotate_left(round % WATCHERS.len());
+        for watcher in order {
+            let times = place.measure(WATCHERS[watcher].1, slice);
+            syncs += times.len();
+            slices[watcher].push(percentiles(times));
+        }
+    }
+    println!(
+        "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"journal disk\",\"value\":\"{}\",\"unit\":\"\"}}",
+        place.kind()
+    );
+    say("journal syncs", syncs as f64 / 1e3, "thousand");
+    report(&slices);
+}
+
+fn report(slices: &[Vec<Slice>; WATCHERS.len()]) {
+    for (number, (percentile, _)) in PERCENTILES.into_iter().enumerate() {
+        let of = |watcher: usize| {
+            let mut values: Vec<f64> = slices[watcher].iter().map(|slice| slice[number]).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let without = of(0);
+        let most = without[without.len() - 1] / without[0];
+        let what = |text: &str| format!("journal sync {percentile}, {text}");
+        say(&what("without"), median(&without), "ms");
+        say(&what("noise, least"), 1.0 / most, "times");
+        say(&what("noise, most"), most, "times");
+        for (watcher, (name, _)) in WATCHERS.into_iter().enumerate().skip(1) {
+            let ratio = median(&of(watcher)) / median(&without);
+            say(&what(name), ratio, "times");
+            let within = match (1.0 / most..=most).contains(&ratio) {
+                false => "beyond noise",
+                true if most < HIDING => "within noise",
+                true => "lost in noise",
+            };
+            println!(
+                "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"{}\",\"value\":\"{within}\",\"unit\":\"\"}}",
+                what(&format!("{name}, verdict"))
+            );
+        }
+    }
+}
+
+/// The watched folder on the disk of the build, and one in memory for what the agent itself writes:
+/// its state belongs on another disk than a journal.
+struct Place {
+    journal: PathBuf,
+    own: PathBuf,
+    clock: Clock,
+}
+
+impl Place {
+    fn new() -> Place {
+        let name = format!("dirkeeper-probe-cost-{}", std::process::id());
+        let memory = Path::new("/dev/shm");
+        let own = if memory.is_dir() {
+            memory.join(&name)
+        } else {
+            std::env::temp_dir().join(&name)
+        };
+        let folder = std::env::var_os("BENCH_DISK").map(PathBuf::from);
+        let folder = folder.unwrap_or_else(|| env!("CARGO_TARGET_TMPDIR").into());
+        let journal = folder.join(format!("{name}-journal"));
+        for folder in [&journal, &own] {
+            fs::create_dir_all(folder).expect("a folder of ours");
+        }
+        Place {
+            journal,
+            own,
+            clock: Clock::start(),
+        }
+    }
+
+    /// Kind of the journal's file system.
+    fn kind(&self) -> String {
+        let mut find = Command::new("findmnt");
+        find.args(["--noheadings", "--output=FSTYPE", "--target"])
+            .arg(&self.journal);
+        let output = find.output().expect("findmnt is part of util-linux");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Times of all syncs of a slice.
+    fn measure(&self, interval: Option<&str>, slice: Duration) -> Vec<Duration> {
+        let agent = interval.map(|interval| self.watch(interval));
+        let mut journal = Journal::new(&self.journal);
+        self.write(&mut journal, SETTLE);
+        let times = self.write(&mut journal, slice);
+        drop(agent);
+        drop(journal);
+        pause(Duration::from_millis(500));
+        times
+    }
+
+    fn watch(&self, interval: &str) -> Agent {
+        let port = port();
+        let config = self.own.join("dirkeeper.toml");
+        let text = format!(
+            "listen = \"127.0.0.1:{port}\"\nstate_dir = {:?}\n\n[probe]\ninterval = {interval:?}\n\n\
+             [[dir]]\npath = {:?}\nrole = \"journal\"\n",
+            self.own.join("state"),
+            self.journal,
+        );
+        fs::write(&config, text).expect("the folder is ours");
+        let agent = Agent::start(&["--config".into(), config.into()]);
+        wait_for(&self.clock, port, "/readyz");
+        agent
+    }
+
+    fn write(&self, journal: &mut Journal, time: Duration) -> Vec<Duration> {
+        let mut times = Vec::new();
+        let start = self.clock.elapsed();
+        while self.clock.elapsed() - start < time {
+            let before = self.clock.elapsed();
+            journal.append();
+            journal.file.sync_data().expect("the disk is well");
+            times.push(self.clock.elapsed() - before);
+        }
+        times
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for folder in [&self.journal, &self.own] {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
+
+/// A file that is written as BookKeeper writes its journal; removed when dropped.
+struct Journal {
+    path: PathBuf,
+    file: File,
+    at: u64,
+    ahead: u64,
+}
+
+impl Journal {
+    fn new(folder: &Path) -> Journal {
+        let path = folder.join("1.txn");
+        let file = File::create(&path).expect("the folder is ours");
+        Journal {
+            path,
+            file,
+            at: 0,
+            ahead: 0,
+        }
+    }
+
+    fn append(&mut self) {
+        if self.at >= ROLL {
+            self.file.set_len(0).expect("a file can be cut");
+            (self.at, self.ahead) = (0, 0);
+        }
+        if self.at + APPEND as u64 > self.ahead {
+            self.ahead += AHEAD;
+            self.put(&[0; APPEND], self.ahead - APPEND as u64);
+        }
+        self.put(&[0x5a; APPEND], self.at);
+        self.at += APPEND as u64;
+    }
+
+    fn put(&self, bytes: &[u8], at: u64) {
+        self.file.write_all_at(bytes, at).expect("there is room");
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+fn percentiles(mut times: Vec<Duration>) -> Slice {
+    times.sort_unstable();
+    PERCENTILES.map(|(_, share)| {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // an index
+        let at = (times.len() as f64 * share) as usize;
+        times[at.min(times.len() - 1)].as_secs_f64() * 1e3
+    })
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
+fn say(what: &str, value: f64, unit: &str) {
+    println!(
+        "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"{what}\",\"value\":{value:.3},\"unit\":\"{unit}\"}}"
+    );
+}
