@@ -153,12 +153,10 @@ fn observations(dir: u32, what: &What) -> Vec<Observation> {
             look.failure = Some(failure(Operation::Open, 2));
             vec![Observation::Looked(look)]
         }
-        What::Running { operation, seconds } => vec![Observation::InFlight(InFlight {
-            operation: *operation,
-            age: Duration::from_secs(*seconds),
-            device_writes: false,
-            behind: None,
-        })],
+        What::Running { operation, seconds } => vec![Observation::InFlight(InFlight::new(
+            *operation,
+            Duration::from_secs(*seconds),
+        ))],
         What::ReadOnly(read_only) => vec![Observation::Mounted(mount(dir, dir, *read_only))],
         What::OtherDisk => vec![Observation::Mounted(mount(dir, dir + 100, false))],
         What::Lost => vec![Observation::ProberLost("the prober is silent".to_owned())],

@@ -18,7 +18,7 @@ use crate::health::observation::{Device, Medium, Mount, Operation, Space};
 use crate::health::policy::{HighPriorityRoom, Mode};
 use crate::health::restart::{RestartView, Verdict};
 use crate::health::snapshot::{
-    DirView, ForecastView, Histogram, ListenerView, ModeView, SelfView, Snapshot,
+    DirView, ForecastView, Histogram, ListenerView, ModeView, SelfView, Snapshot, Sources,
 };
 use crate::health::status::{
     AccessStatus, Axis, Cause, Evidence, LatencyStatus, Reason, SpaceStatus, Status,
@@ -66,7 +66,7 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         latency: LatencyView::default(),
         in_flight: None,
         mount: None,
-        sources: Vec::new(),
+        sources: Sources::default(),
         evidence: Vec::new(),
         transitions: BTreeMap::new(),
         failures: BTreeMap::new(),
@@ -110,7 +110,10 @@ pub(crate) fn writable_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVi
             }],
         },
         mount: Some(mount(path.as_ref())),
-        sources: vec!["statvfs", "probe", "mountinfo"],
+        sources: Sources {
+            active: vec!["statvfs", "probe", "mountinfo"],
+            missing: vec![("fanotify", "not permitted (needs CAP_SYS_ADMIN)".to_owned())],
+        },
         transitions: BTreeMap::from([(Status::Writable, 1)]),
         high_priority_room: Some(HighPriorityRoom {
             bytes: 39 * GIB,

@@ -230,6 +230,9 @@ pub struct DirDocument {
     pub mount: Option<MountDocument>,
     /// Active sources of observation.
     pub sources: Vec<String>,
+    /// Sources that do not work here, with the reason.
+    #[serde(default)]
+    pub sources_missing: Vec<MissingDocument>,
     /// Proof behind the status, oldest first.
     pub evidence: Vec<EvidenceDocument>,
     /// Recent changes of status, oldest first; in the document of one directory only.
@@ -258,9 +261,39 @@ impl DirDocument {
             journal: dir.journal.map(JournalDocument::new),
             latency: LatencyDocument::new(&dir.latency),
             mount: dir.mount.as_ref().map(MountDocument::new),
-            sources: dir.sources.iter().map(|&name| name.to_owned()).collect(),
+            sources: dir
+                .sources
+                .active
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect(),
+            sources_missing: dir
+                .sources
+                .missing
+                .iter()
+                .map(MissingDocument::new)
+                .collect(),
             evidence: dir.evidence.iter().map(EvidenceDocument::new).collect(),
             history: None,
+        }
+    }
+}
+
+/// A source of observation that does not work for a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingDocument {
+    /// Its name.
+    pub name: String,
+    /// Why it does not.
+    pub reason: String,
+}
+
+impl MissingDocument {
+    fn new((name, reason): &(&'static str, String)) -> MissingDocument {
+        MissingDocument {
+            name: (*name).to_owned(),
+            reason: reason.clone(),
         }
     }
 }

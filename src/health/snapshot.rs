@@ -118,8 +118,8 @@ pub struct DirView {
     pub in_flight: Option<Duration>,
     /// Where it is mounted.
     pub mount: Option<Mount>,
-    /// Which sources of observation are active for it.
-    pub sources: Vec<&'static str>,
+    /// Which sources of observation are active for it, and which are not.
+    pub sources: Sources,
     /// Proof behind the status, oldest first.
     pub evidence: Vec<Evidence>,
     /// Changes of the one-word status so far, by target.
@@ -132,6 +132,15 @@ pub struct DirView {
     pub journal: Option<JournalView>,
     /// Recent status changes, oldest first: when and to what.
     pub history: Vec<(Timestamp, Status)>,
+}
+
+/// Sources of observation of one directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sources {
+    /// Names of those that work.
+    pub active: Vec<&'static str>,
+    /// Names of those that do not, with the reason.
+    pub missing: Vec<(&'static str, String)>,
 }
 
 /// Seconds until the directory is full, at the measured rate and its spread.

@@ -17,7 +17,7 @@ use super::observation::{Observation, Operation};
 use super::outlier::{self, Sample};
 use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
-use super::snapshot::{DirView, Histogram};
+use super::snapshot::{DirView, Histogram, Sources};
 use super::space;
 use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
@@ -162,7 +162,7 @@ impl Tracker {
     /// A new prober has taken over: whatever was under way is not any more.
     pub fn void_looks(&mut self, now: Moment) {
         for track in &mut self.tracks {
-            track.schedule.void(now.elapsed);
+            track.void_look(now);
         }
     }
 
@@ -172,6 +172,14 @@ impl Tracker {
             if id.is_none_or(|id| id == track.id) {
                 track.schedule.hurry(now.elapsed, true);
             }
+        }
+    }
+
+    /// The kernel said something suspicious about a directory: a full look as soon as possible, and
+    /// a line of evidence for a while.
+    pub fn signal(&mut self, now: Moment, id: DirId, what: String) {
+        if let Some(place) = self.place(id) {
+            self.tracks[place].signal(now, what);
         }
     }
 
@@ -203,7 +211,7 @@ impl Tracker {
     }
 
     /// Which sources of observation work for a directory.
-    pub fn set_sources(&mut self, id: DirId, sources: Vec<&'static str>) {
+    pub fn set_sources(&mut self, id: DirId, sources: Sources) {
         if let Some(place) = self.place(id) {
             self.tracks[place].sources = sources;
         }

@@ -199,8 +199,8 @@ fn write_dir(html: &mut String, dir: &DirView, now: Timestamp) -> Written {
         );
         row(html, "Mount", text)?;
     }
-    if !dir.sources.is_empty() {
-        row(html, "Watched by", Escaped(&dir.sources.join(", ")))?;
+    if !dir.sources.active.is_empty() {
+        row(html, "Watched by", Escaped(&dir.sources.active.join(", ")))?;
     }
     writeln!(html, "</dl>")?;
     if !dir.evidence.is_empty() {

@@ -302,10 +302,13 @@ impl Monitor {
                     told_fatal: false,
                 });
             }
-            Report::Signal { dir, .. } => self.tracker.hurry(now, Some(dir)),
-            Report::Sources { dir, names } => {
+            Report::Signal { dir, what } => {
                 self.dirty.insert(dir);
-                self.tracker.set_sources(dir, names);
+                self.tracker.signal(now, dir, what);
+            }
+            Report::Sources { dir, sources } => {
+                self.dirty.insert(dir);
+                self.tracker.set_sources(dir, sources);
             }
         }
     }

@@ -4,8 +4,9 @@
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
 //! round of operations on one directory: `place` opens it, `cookie` and `bookie_files` understand
-//! what the bookie keeps in it, `probe_file` is what is written. `kernel` hears what the kernel tells, `mount` understands
-//! the mount table, `device` knows what is below.
+//! what the bookie keeps in it, `probe_file` is what is written. `kernel` hears what the kernel
+//! tells, `mount` understands the mount table, `device` and `stack` know what is below,
+//! `diskstats`, `errors` and `pressure` read counters.
 
 use std::io;
 use std::process::ExitCode;
@@ -17,12 +18,16 @@ mod bookie_files;
 mod control;
 mod cookie;
 mod device;
+mod diskstats;
+mod errors;
 mod kernel;
 mod lane;
 mod look;
 mod mount;
 mod place;
+mod pressure;
 mod probe_file;
+mod stack;
 
 /// The kind of child that this is, after `child::CHILD_ARGUMENT` on the command line.
 pub const KIND: &str = "prober";

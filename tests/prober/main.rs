@@ -1,6 +1,7 @@
 //! The prober as the agent runs it: the real binary as a child, real directories. What needs mounts
 //! of its own is in `mounts`.
 
+mod kernel;
 mod mounts;
 mod watch;
 
@@ -242,8 +243,8 @@ fn no_descriptor_stays_open_on_a_directory_and_stopping_ends_the_child() {
             "{targets:?}"
         );
         assert!(
-            targets.len() <= 8,
-            "0 to 2, pipes, bell, mount table, errors: {targets:?}"
+            targets.len() <= 10,
+            "0 to 2, pipes, two bells, mount table, errors, diskstats: {targets:?}"
         );
         let cwd = fs::read_link(format!("/proc/{child}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
@@ -329,12 +330,7 @@ fn what_can_be_observed_is_said_once() {
     run(async {
         let mut watch = Watch::of(&[dir.path()]);
         watch.alive().await;
-        watch.prober.look(DirId(0), PROBE);
-        let wanted = |report| match report {
-            Report::Sources { names, .. } if 3 <= names.len() => Some(names),
-            _ => None,
-        };
-        let names = watch.until("three sources", wanted).await;
+        let names = kernel::sources(&mut watch).await.active;
         assert_eq!(names[0], "statvfs");
         assert!(names[1].starts_with("probe"));
         assert_eq!(names[2], "mountinfo");

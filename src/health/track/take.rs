@@ -31,6 +31,11 @@ impl Track {
             .as_ref()
             .is_some_and(|known| known.id != mount.id);
         self.at_home &= !moved;
+        if moved {
+            // Said of the file system that was there before.
+            self.recorded = None;
+            self.access.set_stalled(None);
+        }
         self.mount = Some(mount);
         match elsewhere {
             Some((status, reason)) => self.access.set(status, reason),
