@@ -153,12 +153,10 @@ fn observations(dir: u32, what: &What) -> Vec<Observation> {
             look.failure = Some(failure(Operation::Open, 2));
             vec![Observation::Looked(look)]
         }
-        What::Running { operation, seconds } => vec![Observation::InFlight(InFlight {
-            operation: *operation,
-            age: Duration::from_secs(*seconds),
-            device_writes: false,
-            behind: None,
-        })],
+        What::Running { operation, seconds } => vec![Observation::InFlight(InFlight::new(
+            *operation,
+            Duration::from_secs(*seconds),
+        ))],
         What::ReadOnly(read_only) => vec![Observation::Mounted(mount(dir, dir, *read_only))],
         What::OtherDisk => vec![Observation::Mounted(mount(dir, dir + 100, false))],
         What::Lost => vec![Observation::ProberLost("the prober is silent".to_owned())],
@@ -395,4 +393,79 @@ proptest! {
         let outliers = over.values().filter(|over| **over).count();
         prop_assert!(2 * outliers <= over.len(), "{} of {}", outliers, over.len());
     }
+}
+
+/// 500 directories that answer at once; how many full looks begin in the busiest half second.
+struct Crowd {
+    tracker: Tracker,
+    now: Duration,
+}
+
+impl Crowd {
+    fn new() -> Crowd {
+        let mut tracker = Tracker::new(Policy::default());
+        let dir = |number| Dir {
+            path: path(number),
+            role: Role::Ledger,
+            thresholds: Thresholds::default(),
+            probe: ProbePolicy::default(),
+            require_mount: false,
+            await_cookie: false,
+            ballast: 0,
+        };
+        tracker.configure(
+            Moment::default(),
+            (0..500).map(dir).collect(),
+            Policy::default(),
+            |_| None,
+        );
+        let ids: Vec<DirId> = tracker.dirs().map(|(id, _)| id).collect();
+        for id in ids {
+            let mounted = Observation::Mounted(mount(id.0, id.0, false));
+            tracker.observe(Moment::default(), id, mounted);
+        }
+        Crowd {
+            tracker,
+            now: Duration::ZERO,
+        }
+    }
+
+    fn busiest(&mut self, time: Duration) -> u32 {
+        let end = self.now + time;
+        let mut begun: BTreeMap<u128, u32> = BTreeMap::new();
+        while self.now < end {
+            let now = at(self.now);
+            for (id, plan) in self.tracker.begin_looks(now) {
+                *begun.entry(self.now.as_millis() / 500).or_default() += u32::from(plan.full);
+                let mut look = look(id.0, 50, plan.probe, false);
+                if let Some(identity) = look.identity.as_mut().filter(|_| plan.full) {
+                    identity.cookie = Cookie::Absent;
+                }
+                self.tracker.observe(now, id, Observation::Looked(look));
+            }
+            self.now += Duration::from_millis(20);
+        }
+        begun.into_values().max().unwrap_or(0)
+    }
+}
+
+/// An even share is 25: 500 directories in twenty half seconds.
+#[test]
+fn rounds_of_many_directories_are_spread_after_a_start_a_pause_and_a_new_prober() {
+    const INTERVAL: Duration = Duration::from_secs(10);
+    const MOST: u32 = 30;
+    let mut crowd = Crowd::new();
+    assert!(
+        1000 <= crowd.busiest(Duration::from_millis(100)),
+        "found, then probed"
+    );
+    assert!(crowd.tracker.is_ready(), "judged at once");
+    let steady = crowd.busiest(INTERVAL * 3);
+    assert!((20..=MOST).contains(&steady), "steady: {steady}");
+    crowd.now += INTERVAL * 2;
+    let paused = crowd.busiest(INTERVAL + Duration::from_secs(1));
+    assert!((20..=MOST).contains(&paused), "after a pause: {paused}");
+    crowd.tracker.void_looks(at(crowd.now));
+    let voided = crowd.busiest(INTERVAL * 2);
+    assert!((20..=MOST).contains(&voided), "a new prober: {voided}");
 }

@@ -11,8 +11,8 @@ use dirkeeper::health::event::{Event, EventKind};
 use dirkeeper::health::identity::Pin;
 use dirkeeper::health::moment::{Moment, Timestamp};
 use dirkeeper::health::observation::{
-    Cookie, Device, Durations, Failure, Finding, Identity, InFlight, Look, Medium, Mount,
-    Observation, Operation, Space,
+    Cookie, Device, Failure, Finding, Identity, InFlight, Look, Medium, Mount, Observation,
+    Operation, Space,
 };
 use dirkeeper::health::policy::{Mode, Policy};
 use dirkeeper::health::schedule::LookPlan;
@@ -165,15 +165,7 @@ impl World {
     /// What a look finds, made as the plan says and as the prober's guard allows.
     fn look(&self, plan: LookPlan, expected: Option<(Device, u64)>) -> Look {
         let trouble = self.trouble_all || (self.trouble_rounds && plan.full);
-        let mut look = Look {
-            durations: Durations::new(),
-            space: None,
-            identity: None,
-            probed: false,
-            bookie_files: None,
-            ballast: None,
-            failure: None,
-        };
+        let mut look = Look::default();
         if trouble {
             look.failure = Some(failure(Operation::Open, 24, Finding::ProberTrouble));
             return look;
@@ -407,12 +399,7 @@ impl Run {
             if self.world.frozen {
                 let age = self.elapsed - since;
                 if Duration::from_secs(1) <= age {
-                    self.observe(Observation::InFlight(InFlight {
-                        device_writes: false,
-                        operation: Operation::Sync,
-                        age,
-                        behind: None,
-                    }));
+                    self.observe(Observation::InFlight(InFlight::new(Operation::Sync, age)));
                 }
             } else {
                 let look = self.world.look(plan, self.seen);

@@ -45,6 +45,7 @@ pub async fn check(options: CheckOptions) -> Result<(Arc<Snapshot>, SelfView), a
     let sources = options.sources.or_ledger_dirs(&options.only);
     let mut config = config::load(&sources)?;
     config.dirs = select(config.dirs, &options.only)?;
+    config.policy.partial = !options.only.is_empty();
     let program = child::own_program().context("cannot find this program's own file")?;
     let clock = Clock::start();
     let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);

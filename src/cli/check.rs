@@ -10,7 +10,7 @@ use super::exit::{Exit, Failure};
 use super::terminal::{Terminal, Tone, print, printable, words};
 use super::{block_on, explain, here, nagios, table};
 use crate::app;
-use crate::document::{self, About, StatusDocument, path_text, status_document};
+use crate::document::{self, About, RestartDocument, StatusDocument, path_text, status_document};
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::{Severity, Status};
 
@@ -96,6 +96,7 @@ pub fn render(
             let mut text = summary(&document, terminal);
             text.push('\n');
             text.push_str(&table::directories(&document, terminal));
+            text.push_str(&restart(document.restart.as_ref(), terminal));
             text.push_str(&problems(&document.problems, terminal));
             text
         }
@@ -128,6 +129,21 @@ fn summary(document: &StatusDocument, terminal: Terminal) -> String {
     }
     let status = terminal.paint(Tone::of_severity(&document.status), &document.status);
     format!("{status}: {}\n", counts.join(", "))
+}
+
+/// What is known against a start of the bookie; nothing when nothing is. Not a part of the verdict:
+/// the directories serve all the same.
+#[must_use]
+pub fn restart(restart: Option<&RestartDocument>, terminal: Terminal) -> String {
+    let Some(restart) = restart.filter(|restart| !restart.reasons.is_empty()) else {
+        return String::new();
+    };
+    let verdict = match restart.would_succeed {
+        Some(false) => "a restart would fail",
+        _ => "a restart may fail",
+    };
+    let text = format!("{verdict}: {}", restart.reasons.join("; "));
+    format!("\n{}", terminal.paragraph(0, &printable(&text)))
 }
 
 /// Troubles of dirkeeper itself, below the table; nothing when there are none.

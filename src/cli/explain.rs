@@ -9,7 +9,7 @@ use super::terminal::{self, Terminal, Tone, percent, printable, words};
 use crate::document::{shown, shown_space, shown_usage, timestamp_text};
 use crate::health::moment::Timestamp;
 use crate::health::observation::{Medium, Mount, Operation};
-use crate::health::snapshot::{DirView, Snapshot};
+use crate::health::snapshot::{DirView, Snapshot, Sources};
 use crate::health::status::{AccessStatus, LatencyStatus, Reason, SpaceStatus, Status};
 
 /// Column in which what follows a heading begins.
@@ -41,7 +41,7 @@ fn block(dir: &DirView, terminal: Terminal) -> String {
     say("tried", &steps(dir));
     say("space", &[space(dir)]);
     say("mount", &dir.mount.as_ref().map_or_else(no_mount, mount));
-    say("sources", &[list(&dir.sources)]);
+    say("sources", &sources(&dir.sources));
     say("evidence", &evidence(dir));
     say("axes", &[axes(dir)]);
     say("verdict", &verdict(dir));
@@ -217,11 +217,15 @@ fn deciding_axis(dir: &DirView) -> Option<&'static str> {
     alone.into_iter().find(decides).map(|(axis, _)| axis)
 }
 
-fn list(names: &[&str]) -> String {
-    if names.is_empty() {
-        return "none".to_owned();
-    }
-    names.join(", ")
+/// Those that work, then each that does not, with the reason.
+fn sources(sources: &Sources) -> Vec<String> {
+    let active = match sources.active.as_slice() {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let missing = sources.missing.iter();
+    let missing = missing.map(|(name, reason)| format!("not {name}: {}", printable(reason)));
+    std::iter::once(active).chain(missing).collect()
 }
 
 /// A duration with a unit that keeps it short.

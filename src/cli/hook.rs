@@ -204,6 +204,9 @@ fn story(kind: EventKind) -> Story {
             None,
             Operation::Statvfs,
         ),
+        Kind::JournalNotDraining | Kind::RestartWouldFail | Kind::RestartPossible => {
+            (None, None, None, bytes, Operation::BookieFiles)
+        }
         Kind::AnyDiskFull | Kind::AllDisksFull | Kind::AllDisksWritable | Kind::FatalError => {
             (None, None, None, None, Operation::Statvfs)
         }

@@ -45,6 +45,7 @@ pub fn render(document: &StatusDocument, now: &str, terminal: Terminal) -> Strin
     }
     text.push('\n');
     text.push_str(&table::directories(document, terminal));
+    text.push_str(&check::restart(document.restart.as_ref(), terminal));
     text.push_str(&listeners(&document.listeners, terminal));
     text.push_str(&check::problems(&document.problems, terminal));
     text

@@ -77,6 +77,7 @@ pub(super) fn settle(
     let any_full = any_full(&slots, &bookie, file.as_ref(), problems);
     let policy = Policy {
         any_full: any_full.any_full().flatten().unwrap_or(true),
+        bookie: file.as_ref().map(|file| file.values.needs()),
         ..Policy::default()
     };
     slots.set(Key::ReadOnlyOnAnyFull, any_full);

@@ -82,6 +82,7 @@ pub(super) fn join(
         }
     }
     merge_roles(&mut named, problems);
+    number_journals(&mut named, bookie);
     if DIRS_LIMIT < named.len() {
         let problem = format!("{} directories are more than can be watched", named.len());
         let wrong = Wrong::new(problem, format!("name at most {DIRS_LIMIT}"));
@@ -90,8 +91,27 @@ pub(super) fn join(
     named
 }
 
+/// The bookie's journals come in the order of its own file, whoever else names them: `lastMark.1` is
+/// that of the second one there.
+fn number_journals(named: &mut Vec<Named>, bookie: &[BookieDir]) {
+    let rank = |dir: &Named| {
+        let journal = |known: &BookieDir| known.role == Role::Journal && known.path == dir.path;
+        bookie.iter().position(journal).unwrap_or(usize::MAX)
+    };
+    let is_journal = |dir: &Named| dir.role == Role::Journal;
+    let places: Vec<bool> = named.iter().map(is_journal).collect();
+    let (mut journals, others): (Vec<Named>, Vec<Named>) = named.drain(..).partition(is_journal);
+    journals.sort_by_key(rank);
+    let (mut journals, mut others) = (journals.into_iter(), others.into_iter());
+    named.extend(places.into_iter().filter_map(|journal| match journal {
+        true => journals.next(),
+        false => others.next(),
+    }));
+}
+
 fn same(one: &Named, other: &Named) -> bool {
-    one.path == other.path && one.role == other.role
+    // As text: both are in one form, and comparing paths by their parts is slow for thousands.
+    one.role == other.role && one.path.as_os_str() == other.path.as_os_str()
 }
 
 fn plain(path: PathBuf, role: Role, place: Place) -> Named {

@@ -23,9 +23,9 @@ pub use event::{
 };
 pub use status::{
     AxesDocument, ClaimDocument, DirDocument, DurationsDocument, EvidenceDocument,
-    ForecastDocument, HistoryDocument, ListenerDocument, ModeDocument, MountDocument,
-    ProbeDocument, SpaceDocument, StatusDocument, TotalDocument, dir_document, problems,
-    shown_space, shown_usage, status_document,
+    ForecastDocument, HistoryDocument, JournalDocument, ListenerDocument, ModeDocument,
+    MountDocument, ProbeDocument, RestartDocument, SpaceDocument, StatusDocument, TotalDocument,
+    dir_document, problems, shown_space, shown_usage, status_document,
 };
 
 /// Where the agent runs, as every document says it.

@@ -12,12 +12,14 @@ use super::{About, Host};
 use crate::health::ballast::{BallastState, BallastView};
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
+use crate::health::journal::JournalView;
 use crate::health::latency::{LatencyView, StepView};
 use crate::health::moment::Timestamp;
 use crate::health::observation::{Device, Medium, Mount, Operation, Space};
 use crate::health::policy::{HighPriorityRoom, Mode};
+use crate::health::restart::{RestartView, Verdict};
 use crate::health::snapshot::{
-    DirView, ForecastView, Histogram, ListenerView, ModeView, SelfView, Snapshot,
+    DirView, ForecastView, Histogram, ListenerView, ModeView, SelfView, Snapshot, Sources,
 };
 use crate::health::status::{
     AccessStatus, Axis, Cause, Evidence, LatencyStatus, Reason, SpaceStatus, Status,
@@ -65,12 +67,13 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         latency: LatencyView::default(),
         in_flight: None,
         mount: None,
-        sources: Vec::new(),
+        sources: Sources::default(),
         evidence: Vec::new(),
         transitions: BTreeMap::new(),
         failures: BTreeMap::new(),
         high_priority_room: None,
         ballast: None,
+        journal: None,
         history: Vec::new(),
     }
 }
@@ -109,7 +112,10 @@ pub(crate) fn writable_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVi
             }],
         },
         mount: Some(mount(path.as_ref())),
-        sources: vec!["statvfs", "probe", "mountinfo"],
+        sources: Sources {
+            active: vec!["statvfs", "probe", "mountinfo"],
+            missing: vec![("fanotify", "not permitted (needs CAP_SYS_ADMIN)".to_owned())],
+        },
         transitions: BTreeMap::from([(Status::Writable, 1)]),
         high_priority_room: Some(HighPriorityRoom {
             bytes: 39 * GIB,
@@ -202,7 +208,14 @@ pub(crate) fn hung_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirView {
 pub(crate) fn snapshot() -> Snapshot {
     let strange = Path::new(OsStr::from_bytes(b"/mnt/bad\xff\xfe byte"));
     let dirs = vec![
-        writable_dir(0, "/mnt/journal one", Role::Journal),
+        DirView {
+            journal: Some(JournalView {
+                unmarked: Some(3 * GIB),
+                files: 7,
+                oldest: Some(0x1a2_29f9_24c0),
+            }),
+            ..writable_dir(0, "/mnt/journal one", Role::Journal)
+        },
         full_dir(1, "/mnt/\"quoted\" \\ l1\nsecond line", Role::Ledger),
         hung_dir(2, "/mnt/<script>alert('x')</script>&", Role::Ledger),
         unknown_dir(3, strange, Role::Index),
@@ -241,6 +254,10 @@ pub(crate) fn snapshot() -> Snapshot {
         recent_events: Arc::new(events),
         event_counts: BTreeMap::from([(EventKind::DiskFull, 1), (EventKind::ModeWanted, 1)]),
         last_seq: 42,
+        restart: Some(RestartView {
+            verdict: Verdict::WouldFail,
+            reasons: vec!["there is no room for a new journal file in /mnt/<j>".to_owned()],
+        }),
         probe_histograms: BTreeMap::from([(Operation::Sync, sync)]),
         problems: vec!["the journal shares its <device> with a ledger directory".to_owned()],
         prober_restarts: 2,

@@ -9,8 +9,10 @@ use super::{
     About, CauseDocument, mode_name, path_text, rounded_ratio, timestamp_text, usage_ratio,
 };
 use crate::health::ballast::BallastView;
+use crate::health::journal::JournalView;
 use crate::health::latency::LatencyView;
 use crate::health::observation::{Mount, Operation, Space};
+use crate::health::restart::{RestartView, Verdict};
 use crate::health::snapshot::{DirView, ForecastView, ListenerView, SelfView, Snapshot};
 use crate::health::status::Evidence;
 
@@ -31,6 +33,7 @@ pub fn status_document(snapshot: &Snapshot, own: &SelfView, about: &About) -> St
             control: about.control.to_owned(),
             claims: Vec::new(),
         },
+        restart: snapshot.restart.as_ref().map(RestartDocument::new),
         dirs: snapshot
             .dirs
             .iter()
@@ -84,6 +87,9 @@ pub struct StatusDocument {
     pub status: String,
     /// Mode.
     pub mode: ModeDocument,
+    /// Whether a start of the bookie would fail now; none without its file.
+    #[serde(default)]
+    pub restart: Option<RestartDocument>,
     /// Directories in configured order.
     pub dirs: Vec<DirDocument>,
     /// Bytes of the file systems of each role, each counted once however many directories it has.
@@ -110,6 +116,51 @@ impl TotalDocument {
         TotalDocument {
             size_bytes: space.size,
             available_bytes: space.available,
+        }
+    }
+}
+
+/// Whether a start of the bookie would fail now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartDocument {
+    /// False: it would fail. True: no reason is known for which it would. None: it may fail.
+    pub would_succeed: Option<bool>,
+    /// Why, those that are certain first.
+    pub reasons: Vec<String>,
+}
+
+impl RestartDocument {
+    fn new(view: &RestartView) -> RestartDocument {
+        RestartDocument {
+            would_succeed: match view.verdict {
+                Verdict::WouldSucceed => Some(true),
+                Verdict::WouldFail => Some(false),
+                Verdict::Unknown => None,
+            },
+            reasons: view.reasons.clone(),
+        }
+    }
+}
+
+/// The bookie's journal in a journal directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JournalDocument {
+    /// Bytes behind `lastMark` that a start would read again, at most; null while not known.
+    pub unmarked_bytes: Option<u64>,
+    /// Files.
+    pub files: u64,
+    /// Number of the oldest one, as in its name.
+    pub oldest_id: Option<String>,
+}
+
+impl JournalDocument {
+    fn new(view: JournalView) -> JournalDocument {
+        JournalDocument {
+            unmarked_bytes: view.unmarked,
+            files: view.files,
+            oldest_id: view.oldest.map(|id| format!("{id:x}")),
         }
     }
 }
@@ -170,6 +221,9 @@ pub struct DirDocument {
     pub forecast: Option<ForecastDocument>,
     /// The active probe.
     pub probe: ProbeDocument,
+    /// The bookie's journal in it; none of other directories, and before it was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub journal: Option<JournalDocument>,
     /// How fast it has been lately.
     #[serde(default)]
     pub latency: LatencyDocument,
@@ -177,6 +231,9 @@ pub struct DirDocument {
     pub mount: Option<MountDocument>,
     /// Active sources of observation.
     pub sources: Vec<String>,
+    /// Sources that do not work here, with the reason.
+    #[serde(default)]
+    pub sources_missing: Vec<MissingDocument>,
     /// Proof behind the status, oldest first.
     pub evidence: Vec<EvidenceDocument>,
     /// The ballast file; absent when there is none and none is to be.
@@ -205,9 +262,21 @@ impl DirDocument {
             space: SpaceDocument::new(dir),
             forecast: dir.forecast.map(ForecastDocument::new),
             probe: ProbeDocument::new(dir),
+            journal: dir.journal.map(JournalDocument::new),
             latency: LatencyDocument::new(&dir.latency),
             mount: dir.mount.as_ref().map(MountDocument::new),
-            sources: dir.sources.iter().map(|&name| name.to_owned()).collect(),
+            sources: dir
+                .sources
+                .active
+                .iter()
+                .map(|&name| name.to_owned())
+                .collect(),
+            sources_missing: dir
+                .sources
+                .missing
+                .iter()
+                .map(MissingDocument::new)
+                .collect(),
             evidence: dir.evidence.iter().map(EvidenceDocument::new).collect(),
             ballast: dir.ballast.map(BallastDocument::new),
             history: None,
@@ -234,6 +303,25 @@ impl BallastDocument {
             wanted_bytes: ballast.wanted,
             held_bytes: ballast.held,
             state: ballast.state.name().to_owned(),
+        }
+    }
+}
+
+/// A source of observation that does not work for a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingDocument {
+    /// Its name.
+    pub name: String,
+    /// Why it does not.
+    pub reason: String,
+}
+
+impl MissingDocument {
+    fn new((name, reason): &(&'static str, String)) -> MissingDocument {
+        MissingDocument {
+            name: (*name).to_owned(),
+            reason: reason.clone(),
         }
     }
 }

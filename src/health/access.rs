@@ -23,6 +23,10 @@ const GOOD_ROUNDS: u32 = 3;
 /// An operation that runs for so long makes the directory suspect.
 pub const SUSPECT_AFTER: Duration = Duration::from_secs(2);
 
+/// A device that completes writes of others works, if slowly: then an operation of ours may take so
+/// many times the deadline, once.
+const BUSY_FACTOR: u32 = 3;
+
 /// What a failure means. By error number, never by text (Ozone's HDDS-14888).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meaning {
@@ -118,6 +122,8 @@ pub struct AccessAxis {
     recent: u8,
     suspicion: Option<Reason>,
     overdue: Option<InFlight>,
+    /// The device below holds requests and completes none, in words.
+    stalled: Option<String>,
     good_rounds: u32,
     good_since: Option<Elapsed>,
 }
@@ -168,7 +174,7 @@ impl AccessAxis {
             .overdue
             .as_ref()
             .is_some_and(|in_flight| in_flight.age >= SUSPECT_AFTER);
-        self.suspicion.is_some() || late || self.is_on_probation()
+        self.suspicion.is_some() || late || self.stalled.is_some() || self.is_on_probation()
     }
 
     /// Bad before, good at present, not yet for long enough.
@@ -181,6 +187,18 @@ impl AccessAxis {
     #[must_use]
     pub fn suspicion(&self) -> Option<&Reason> {
         self.suspicion.as_ref()
+    }
+
+    /// What the device below is stalled with, in words.
+    #[must_use]
+    pub fn stalled(&self) -> Option<&str> {
+        self.stalled.as_deref()
+    }
+
+    /// The device below stalls, in words, or does not any more. Suspicious, and no proof: what is
+    /// held may be somebody else's.
+    pub fn set_stalled(&mut self, what: Option<String>) {
+        self.stalled = what;
     }
 
     /// The operation that is running late.
@@ -208,6 +226,7 @@ impl AccessAxis {
         if self.good_rounds >= GOOD_ROUNDS && now.saturating_sub(since) >= dwell {
             *self = AccessAxis {
                 seen: true,
+                stalled: self.stalled.take(),
                 ..AccessAxis::default()
             };
         }
@@ -298,12 +317,14 @@ impl AccessAxis {
         }
     }
 
-    /// An operation is still running.
+    /// An operation is still running. It hangs when it is over its deadline, or when its device has
+    /// completed nothing for that long: then it waits in the same queue as what was held first.
     pub fn in_flight(&mut self, in_flight: InFlight, deadline: Duration, dir: &str) {
-        if in_flight.age >= deadline && self.hung.is_none() {
+        let limit = extended(&in_flight, deadline);
+        let stalled = in_flight.stalled.filter(|stalled| deadline <= *stalled);
+        if (limit <= in_flight.age || stalled.is_some()) && self.hung.is_none() {
             let name = in_flight.operation.name();
             let age = in_flight.age.as_secs_f64();
-            let limit = deadline.as_secs_f64();
             let what = match &in_flight.behind {
                 Some(other) => format!(
                     "{dir} waits behind {name} on {}, which shares its file system and has been running for {age:.1} s",
@@ -311,11 +332,19 @@ impl AccessAxis {
                 ),
                 None => format!("{name} on {dir} has been running for {age:.1} s"),
             };
+            let over = match stalled.filter(|_| in_flight.age < limit) {
+                Some(stalled) => format!(
+                    "and its device has completed nothing for {:.1} s, over the deadline of {:.1} s",
+                    stalled.as_secs_f64(),
+                    deadline.as_secs_f64()
+                ),
+                None => format!("over the deadline of {:.1} s", limit.as_secs_f64()),
+            };
             let reason = Reason {
                 cause: Cause::Timeout,
                 operation: in_flight.operation,
                 errno: None,
-                message: format!("{what}, over the deadline of {limit:.1} s"),
+                message: format!("{what}, {over}"),
             };
             self.set(AccessStatus::Hung, reason);
         }
@@ -335,6 +364,16 @@ impl AccessAxis {
     fn bad_news(&mut self) {
         self.good_rounds = 0;
         self.good_since = None;
+    }
+}
+
+/// How long an operation may run before it hangs.
+#[must_use]
+pub fn extended(in_flight: &InFlight, deadline: Duration) -> Duration {
+    if in_flight.device_writes {
+        deadline * BUSY_FACTOR
+    } else {
+        deadline
     }
 }
 
@@ -448,26 +487,56 @@ mod tests {
         }
     }
 
-    #[test]
-    fn hung_is_declared_at_the_deadline_and_suspected_before() {
+    /// Feeds (age, stalled, writes) of one sync with a deadline of five seconds: `-` well, `s`
+    /// suspect, `H` hung.
+    fn sync(heartbeats: &[(u64, u64, bool)]) -> String {
         let mut axis = AccessAxis::default();
         axis.good_round(Duration::ZERO, Duration::ZERO);
-        let deadline = Duration::from_secs(5);
         let mut word = String::new();
-        for age in [1, 2, 4, 5] {
+        for &(age, stalled, device_writes) in heartbeats {
             let in_flight = InFlight {
                 operation: Operation::Sync,
                 age: Duration::from_secs(age),
-                device_writes: false,
+                device_writes,
+                stalled: (0 < stalled).then(|| Duration::from_secs(stalled)),
+                pressure: None,
                 behind: None,
             };
-            axis.in_flight(in_flight, deadline, "/d");
+            axis.in_flight(in_flight, Duration::from_secs(5), "/d");
             word.push_str(match (axis.status(), axis.is_suspect()) {
                 (AccessStatus::Hung, _) => "H",
                 (_, true) => "s",
                 (_, false) => "-",
             });
         }
-        assert_eq!(word, "-ssH");
+        word
+    }
+
+    #[test]
+    fn hung_is_declared_at_the_deadline_and_suspected_before() {
+        let alone = [1, 2, 4, 5].map(|age| (age, 0, false));
+        assert_eq!(sync(&alone), "-ssH");
+    }
+
+    #[test]
+    fn writes_of_others_extend_the_deadline_once_to_three_times() {
+        let busy = [1, 2, 5, 14, 15].map(|age| (age, 0, true));
+        assert_eq!(sync(&busy), "-sssH");
+    }
+
+    /// The first request that is held may be somebody else's: the age is that of the stall, but only
+    /// while an operation of ours is held as well.
+    #[test]
+    fn a_stall_of_the_device_counts_from_its_begin() {
+        assert_eq!(sync(&[(1, 3, false), (2, 4, false), (3, 5, false)]), "-sH");
+        assert_eq!(sync(&[(5, 1, true), (8, 4, true), (9, 5, true)]), "ssH");
+        let mut axis = AccessAxis::default();
+        axis.good_round(Duration::ZERO, Duration::ZERO);
+        axis.set_stalled(Some("8:0 holds".to_owned()));
+        assert!(axis.is_suspect() && axis.status() == AccessStatus::Ok);
+        axis.good_round(Duration::ZERO, Duration::ZERO);
+        assert!(axis.is_suspect(), "only its end ends it");
+        axis.set_stalled(None);
+        assert!(!axis.is_suspect());
     }
 }

@@ -410,7 +410,7 @@ impl Model {
 
 /// Used part, in the order of casts and roundings of `checkDiskFull`: both numbers to single
 /// precision, divided, taken from one. Not a number for a total of 0, and then over no threshold.
-fn usage(usable: i64, total: i64) -> f32 {
+pub(super) fn usage(usable: i64, total: i64) -> f32 {
     #[allow(clippy::cast_precision_loss)] // Java's cast loses the same
     let free = usable as f32 / total as f32;
     1.0 - free

@@ -4,22 +4,27 @@
 //!
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
-//! `schedule`, `track` (one directory) and `tracker`, which joins them.
+//! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
+//! judge what the bookie needs beside; `bookie` joins them with the tracks.
 
 pub mod access;
 pub mod ballast;
+mod bookie;
 pub mod bookkeeper;
 pub mod dir;
 mod edge;
 pub mod event;
 pub mod forecast;
 pub mod identity;
+pub mod journal;
 pub mod latency;
+mod layout;
 pub mod moment;
 pub mod node;
 pub mod observation;
 pub mod outlier;
 pub mod policy;
+pub mod restart;
 pub mod schedule;
 pub mod snapshot;
 pub mod space;

@@ -235,13 +235,18 @@ pub struct BookieFiles {
     pub marks: Vec<Mark>,
     /// Of a journal directory: its newest files (`<hex>.txn`), by rising number.
     pub journals: Vec<JournalFile>,
+    /// How many older journal files there are beside those.
+    pub left_out: u64,
+    /// What is there and cannot be understood or read, in words; the bookie passes over it too.
+    pub unreadable: Option<String>,
 }
 
 /// A ledger directory's `lastMark`: entries before it are in ledger storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Place of the journal in the bookie's list of journal directories.
-    pub journal: u32,
+    /// Place of the journal in the bookie's list of journal directories; none: its only one, whose
+    /// file is called `lastMark` without a number.
+    pub journal: Option<u32>,
     /// Number of the journal file.
     pub file: u64,
     /// Bytes of that file that are not needed any more.
@@ -258,7 +263,7 @@ pub struct JournalFile {
 }
 
 /// A finished look at one directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Look {
     /// Steps that ended well, with their durations; for a failed look those before the failure.
     pub durations: Durations,
@@ -283,12 +288,41 @@ pub struct InFlight {
     pub operation: Operation,
     /// How long it has been running, counted by the prober while the prober itself was running.
     pub age: Elapsed,
-    /// The device under the file system has completed writes since the operation began. Reads do not
-    /// count: a frozen file system still reads.
+    /// The device of the file system has completed writes since the operation has been overdue. Reads
+    /// do not count: a frozen file system still reads.
     pub device_writes: bool,
+    /// For how long the device has completed nothing at all although requests are in flight, the
+    /// operation's own or somebody else's. None where it completes some, or nobody can say.
+    pub stalled: Option<Duration>,
+    /// How much of the time tasks of this machine waited for any disk.
+    pub pressure: Option<Pressure>,
     /// Set when the directory itself waits behind an operation on another directory of the same
     /// file system.
     pub behind: Option<PathBuf>,
+}
+
+impl InFlight {
+    /// An operation of which nothing more is known.
+    #[must_use]
+    pub const fn new(operation: Operation, age: Elapsed) -> InFlight {
+        InFlight {
+            operation,
+            age,
+            device_writes: false,
+            stalled: None,
+            pressure: None,
+            behind: None,
+        }
+    }
+}
+
+/// The kernel's pressure stall information for I/O, averages of ten seconds in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pressure {
+    /// Some task waited.
+    pub some: u8,
+    /// All tasks that had something to do waited.
+    pub full: u8,
 }
 
 /// One thing learnt about one directory.
@@ -301,6 +335,11 @@ pub enum Observation {
     /// The mount table has this for the directory's path (`None`: nothing but the root is left
     /// where a mount was seen before).
     Mounted(Mount),
+    /// A device under the directory holds requests and completes none, in words; none: it does
+    /// complete some again.
+    Stalled(Option<String>),
+    /// What the file system has recorded of its own errors, in words.
+    Recorded(String),
     /// Nobody can say anything: the prober died or stopped answering.
     ProberLost(String),
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::dir::{Role, path_text};
 use super::node::DirFacts;
+use super::restart::BookieNeeds;
 use super::status::{AccessStatus, SpaceStatus};
 
 /// Mode of a bookie or of a server that embeds the library.
@@ -49,12 +50,16 @@ impl HighPriorityRoom {
 }
 
 /// How directories count, and how often a lasting bad status is repeated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Policy {
     /// One full directory asks for read-only; otherwise only all of one role do.
     pub any_full: bool,
     /// A bad status that lasts is told again after this time; zero turns reminders off.
     pub reminder_interval: Duration,
+    /// What the bookie needs to start; none without its file.
+    pub bookie: Option<BookieNeeds>,
+    /// Only some of the node's directories are looked at: what needs all of them is not judged.
+    pub partial: bool,
 }
 
 impl Default for Policy {
@@ -62,6 +67,8 @@ impl Default for Policy {
         Policy {
             any_full: true,
             reminder_interval: Duration::from_secs(3600),
+            bookie: None,
+            partial: false,
         }
     }
 }

@@ -9,10 +9,12 @@ use std::time::Duration;
 use super::ballast::BallastView;
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
+use super::journal::JournalView;
 use super::latency::LatencyView;
 use super::moment::{Elapsed, Timestamp};
 use super::observation::{Durations, Mount, Operation, Space};
 use super::policy::{HighPriorityRoom, Mode};
+use super::restart::RestartView;
 use super::status::{
     AccessStatus, Cause, Evidence, LatencyStatus, Reason, Severity, SpaceStatus, Status,
 };
@@ -42,6 +44,8 @@ pub struct Snapshot {
     pub event_counts: BTreeMap<EventKind, u64>,
     /// Number of the newest event; 0 when there was none ever.
     pub last_seq: u64,
+    /// Whether a start of the bookie would fail; none without its file.
+    pub restart: Option<RestartView>,
     /// Probe durations since the start of the agent, by step.
     pub probe_histograms: BTreeMap<Operation, Histogram>,
     /// Troubles of the agent itself, in words.
@@ -115,8 +119,8 @@ pub struct DirView {
     pub in_flight: Option<Duration>,
     /// Where it is mounted.
     pub mount: Option<Mount>,
-    /// Which sources of observation are active for it.
-    pub sources: Vec<&'static str>,
+    /// Which sources of observation are active for it, and which are not.
+    pub sources: Sources,
     /// Proof behind the status, oldest first.
     pub evidence: Vec<Evidence>,
     /// Changes of the one-word status so far, by target.
@@ -127,8 +131,19 @@ pub struct DirView {
     pub high_priority_room: Option<HighPriorityRoom>,
     /// Its ballast file; none when there is none and none is to be.
     pub ballast: Option<BallastView>,
+    /// The bookie's journal in it; none of other directories, and before it was seen.
+    pub journal: Option<JournalView>,
     /// Recent status changes, oldest first: when and to what.
     pub history: Vec<(Timestamp, Status)>,
+}
+
+/// Sources of observation of one directory.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Sources {
+    /// Names of those that work.
+    pub active: Vec<&'static str>,
+    /// Names of those that do not, with the reason.
+    pub missing: Vec<(&'static str, String)>,
 }
 
 /// Seconds until the directory is full, at the measured rate and its spread.

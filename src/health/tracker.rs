@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ballast::bytes_text;
+use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
 use super::forecast::HORIZON_SOON;
@@ -18,7 +19,7 @@ use super::observation::{Observation, Operation};
 use super::outlier::{self, Sample};
 use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
-use super::snapshot::{DirView, Histogram};
+use super::snapshot::{DirView, Histogram, Sources};
 use super::space;
 use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
@@ -34,8 +35,9 @@ const SLOW_TICK: Duration = Duration::from_secs(5);
 /// Decides for all directories of a node.
 #[derive(Debug, Clone)]
 pub struct Tracker {
-    tracks: Vec<Track>,
-    policy: Policy,
+    pub(super) tracks: Vec<Track>,
+    pub(super) policy: Policy,
+    pub(super) bookie: BookieWatch,
     node: Node,
     next_id: u32,
     next_slow_tick: Elapsed,
@@ -55,6 +57,7 @@ impl Tracker {
         Tracker {
             tracks: Vec::new(),
             policy,
+            bookie: BookieWatch::default(),
             node: Node::default(),
             next_id: 0,
             next_slow_tick: Elapsed::ZERO,
@@ -137,6 +140,7 @@ impl Tracker {
             let event = self.reminder(now, place);
             events.extend(event);
         }
+        events.extend(self.bookie_events(now));
         events
     }
 
@@ -160,7 +164,7 @@ impl Tracker {
     /// A new prober has taken over: whatever was under way is not any more.
     pub fn void_looks(&mut self, now: Moment) {
         for track in &mut self.tracks {
-            track.schedule.void(now.elapsed);
+            track.void_look(now);
         }
     }
 
@@ -170,6 +174,14 @@ impl Tracker {
             if id.is_none_or(|id| id == track.id) {
                 track.schedule.hurry(now.elapsed, true);
             }
+        }
+    }
+
+    /// The kernel said something suspicious about a directory: a full look as soon as possible, and
+    /// a line of evidence for a while.
+    pub fn signal(&mut self, now: Moment, id: DirId, what: String) {
+        if let Some(place) = self.place(id) {
+            self.tracks[place].signal(now, what);
         }
     }
 
@@ -201,7 +213,7 @@ impl Tracker {
     }
 
     /// Which sources of observation work for a directory.
-    pub fn set_sources(&mut self, id: DirId, sources: Vec<&'static str>) {
+    pub fn set_sources(&mut self, id: DirId, sources: Sources) {
         if let Some(place) = self.place(id) {
             self.tracks[place].sources = sources;
         }
@@ -436,7 +448,7 @@ impl Tracker {
         event
     }
 
-    fn event(&mut self, now: Moment, kind: EventKind) -> Event {
+    pub(super) fn event(&mut self, now: Moment, kind: EventKind) -> Event {
         *self.event_counts.entry(kind).or_default() += 1;
         Event {
             seq: 0,

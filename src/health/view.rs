@@ -1,5 +1,8 @@
 //! One directory as the snapshot shows it: the status with its reason, the numbers, the proof.
 
+use std::time::Duration;
+
+use super::access;
 use super::moment::Moment;
 use super::observation::Operation;
 use super::snapshot::DirView;
@@ -100,9 +103,13 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
             .high_priority_room()
             .filter(|_| track.present_space().is_some()),
         ballast: track.ballast_view(now),
+        journal: track.journal_view,
         history: track.history.iter().copied().collect(),
     }
 }
+
+/// A signal is shown for so long: one who is called at night looks within minutes.
+const SIGNAL_SHOWN: Duration = Duration::from_secs(600);
 
 /// Proof behind the status: what holds on each axis, and what is only suspected.
 fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
@@ -134,10 +141,8 @@ fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
             &format!("seen once, not yet confirmed: {}", reason.message),
         );
     }
-    if let Some(in_flight) = track.access.overdue() {
-        let name = in_flight.operation.name();
-        let age = in_flight.age.as_secs_f64();
-        line(now.wall, &format!("{name} has been running for {age:.1} s"));
+    for text in running(track) {
+        line(now.wall, &text);
     }
     if track.access.is_on_probation() {
         line(
@@ -160,5 +165,133 @@ fn evidence(track: &Track, now: Moment) -> Vec<Evidence> {
             "space is below its marks; recovered after the dwell time",
         );
     }
+    lines.extend(told_by_the_kernel(track, now));
     lines
+}
+
+/// What is held up, and what is known about why.
+fn running(track: &Track) -> Vec<String> {
+    let mut texts = Vec::new();
+    if let Some(in_flight) = track.access.overdue() {
+        let name = in_flight.operation.name();
+        let age = in_flight.age.as_secs_f64();
+        texts.push(format!("{name} has been running for {age:.1} s"));
+        if in_flight.device_writes {
+            let limit = access::extended(in_flight, track.deadline()).as_secs_f64();
+            texts.push(format!(
+                "the device still completes writes: deadline extended to {limit:.1} s"
+            ));
+        }
+        if let Some(pressure) = in_flight.pressure {
+            let (some, full) = (pressure.some, pressure.full);
+            texts.push(format!(
+                "tasks waited for I/O {full} % of the last 10 s (PSI full avg10; some {some} %)"
+            ));
+        }
+    }
+    texts.extend(track.access.stalled().map(str::to_owned));
+    texts
+}
+
+/// Errors that the file system has recorded, and the newest signals.
+fn told_by_the_kernel(track: &Track, now: Moment) -> impl Iterator<Item = Evidence> {
+    let recorded = track.recorded.as_ref().map(|what| (now, what));
+    let signals = track.signals.iter().map(|(at, what)| (*at, what));
+    let signals =
+        signals.filter(move |(at, _)| now.elapsed.saturating_sub(at.elapsed) < SIGNAL_SHOWN);
+    recorded
+        .into_iter()
+        .chain(signals)
+        .map(|(at, text)| Evidence {
+            at: at.wall,
+            text: text.clone(),
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dir::{Dir, DirId, ProbePolicy, Role, Thresholds};
+    use super::super::moment::Timestamp;
+    use super::super::observation::{InFlight, Observation, Pressure};
+    use super::*;
+
+    fn at(seconds: i64) -> Moment {
+        Moment {
+            elapsed: Duration::from_secs(seconds.unsigned_abs()),
+            wall: Timestamp(seconds * 1000),
+        }
+    }
+
+    fn track() -> Track {
+        let dir = Dir {
+            path: "/d".into(),
+            role: Role::Ledger,
+            thresholds: Thresholds::default(),
+            probe: ProbePolicy::default(),
+            require_mount: false,
+            await_cookie: false,
+            ballast: 0,
+        };
+        Track::new(DirId(0), dir, None)
+    }
+
+    /// Each line of evidence with its second.
+    fn lines(track: &Track, now: i64) -> Vec<String> {
+        let evidence = view(track, at(now)).evidence;
+        let line = |line: &Evidence| format!("{} {}", line.at.0 / 1000, line.text);
+        evidence.iter().map(line).collect()
+    }
+
+    #[test]
+    fn signals_are_evidence_for_ten_minutes_and_the_newest_few_are_kept() {
+        let mut track = track();
+        for second in 1..=7 {
+            track.signal(at(second), format!("signal {second}"));
+        }
+        track.signal(at(8), "signal 6".to_owned());
+        let kept = [
+            "3 signal 3",
+            "4 signal 4",
+            "5 signal 5",
+            "7 signal 7",
+            "8 signal 6",
+        ];
+        assert_eq!(lines(&track, 9), kept);
+        assert_eq!(lines(&track, 606), kept[3..]);
+        assert!(lines(&track, 608).is_empty());
+    }
+
+    #[test]
+    fn what_the_kernel_counts_is_evidence_and_no_verdict() {
+        let mut track = track();
+        let status = track.status_now();
+        track.observe(
+            at(1),
+            Observation::Recorded("2 errors: run e2fsck".to_owned()),
+        );
+        track.observe(at(1), Observation::Stalled(Some("8:0 holds".to_owned())));
+        let running = InFlight {
+            operation: Operation::Sync,
+            age: Duration::from_secs(3),
+            device_writes: true,
+            stalled: None,
+            pressure: Some(Pressure { some: 91, full: 87 }),
+            behind: None,
+        };
+        track.observe(at(1), Observation::InFlight(running));
+        assert_eq!(
+            lines(&track, 2),
+            [
+                "2 sync has been running for 3.0 s",
+                "2 the device still completes writes: deadline extended to 45.0 s",
+                "2 tasks waited for I/O 87 % of the last 10 s (PSI full avg10; some 91 %)",
+                "2 8:0 holds",
+                "2 2 errors: run e2fsck",
+            ]
+        );
+        assert_eq!(track.status_now(), status);
+        assert!(view(&track, at(2)).suspect);
+        track.void_look(at(3));
+        assert_eq!(lines(&track, 3).len(), 4, "the next prober says it anew");
+    }
 }

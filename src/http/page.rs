@@ -17,6 +17,7 @@ use crate::health::event::Event;
 use crate::health::moment::Timestamp;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
+use crate::health::restart::Verdict;
 use crate::health::snapshot::{DirView, SelfView, Snapshot};
 use crate::health::status::{LatencyStatus, Severity};
 
@@ -113,6 +114,26 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
         "not possible"
     };
     row(html, "Recovery writes", possible)?;
+    if let Some(restart) = &snapshot.restart {
+        let reasons = restart.reasons.join("; ");
+        match restart.verdict {
+            Verdict::WouldSucceed => row(html, "A restart", "no reason is known to fail")?,
+            Verdict::WouldFail => {
+                row(
+                    html,
+                    "A restart",
+                    format_args!("would fail: {}", Escaped(&reasons)),
+                )?;
+            }
+            Verdict::Unknown => {
+                row(
+                    html,
+                    "A restart",
+                    format_args!("may fail: {}", Escaped(&reasons)),
+                )?;
+            }
+        }
+    }
     writeln!(html, "</dl></article>")
 }
 
@@ -178,8 +199,8 @@ fn write_dir(html: &mut String, dir: &DirView, now: Timestamp) -> Written {
         );
         row(html, "Mount", text)?;
     }
-    if !dir.sources.is_empty() {
-        row(html, "Watched by", Escaped(&dir.sources.join(", ")))?;
+    if !dir.sources.active.is_empty() {
+        row(html, "Watched by", Escaped(&dir.sources.active.join(", ")))?;
     }
     writeln!(html, "</dl>")?;
     if !dir.evidence.is_empty() {

@@ -581,6 +581,7 @@ fn the_page_of_a_node_that_knows_nothing_yet() {
     snapshot.recent_events = Arc::default();
     snapshot.problems.clear();
     snapshot.ready = false;
+    snapshot.restart = None;
     snapshot.mode = crate::health::snapshot::ModeView::default();
     let page = page::render(&snapshot, &SelfView::default(), &sample::about());
     let body = &page[page.find("<body>").unwrap()..];

@@ -13,6 +13,7 @@ use crate::document::shown_space;
 use crate::health::event::EventKind;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
+use crate::health::restart::Verdict;
 use crate::health::snapshot::{DirView, Histogram};
 use crate::health::status::{Cause, Status};
 
@@ -209,6 +210,24 @@ pub(super) const FAMILIES: &[Family] = &[
             each_dir(facts, series, |dir| {
                 Some(float(dir.high_priority_room?.bytes))
             });
+        },
+    ),
+    gauge(
+        "dirkeeper_journal_unmarked_bytes",
+        "Bytes of the bookie's journal behind lastMark, at most: files are preallocated. Absent while a mark is not known.",
+        DIR,
+        |facts, series| {
+            each_dir(facts, series, |dir| Some(float(dir.journal?.unmarked?)));
+        },
+    ),
+    gauge(
+        "dirkeeper_restart_would_fail",
+        "Whether a start of the bookie would fail now, by what BookKeeper itself checks; absent while that is not known, and without the bookie's file.",
+        &[],
+        |facts, series| match facts.snapshot.restart.as_ref().map(|view| view.verdict) {
+            Some(Verdict::WouldFail) => series.flag(&[], true),
+            Some(Verdict::WouldSucceed) => series.flag(&[], false),
+            Some(Verdict::Unknown) | None => {}
         },
     ),
     counter(

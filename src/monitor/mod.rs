@@ -305,10 +305,13 @@ impl Monitor {
                     told_fatal: false,
                 });
             }
-            Report::Signal { dir, .. } => self.tracker.hurry(now, Some(dir)),
-            Report::Sources { dir, names } => {
+            Report::Signal { dir, what } => {
                 self.dirty.insert(dir);
-                self.tracker.set_sources(dir, names);
+                self.tracker.signal(now, dir, what);
+            }
+            Report::Sources { dir, sources } => {
+                self.dirty.insert(dir);
+                self.tracker.set_sources(dir, sources);
             }
         }
     }
@@ -474,6 +477,7 @@ impl Monitor {
     }
 
     fn publish_snapshot(&mut self, now: Moment) {
+        self.dirty.extend(self.tracker.refresh_journals());
         for id in std::mem::take(&mut self.dirty) {
             if let Some(view) = self.tracker.view(now, id) {
                 self.views.insert(id, view);
@@ -505,6 +509,7 @@ impl Monitor {
             recent_events: Arc::clone(&self.recent),
             event_counts: self.tracker.event_counts().clone(),
             last_seq: self.last_seq,
+            restart: self.tracker.restart(),
             probe_histograms: self.tracker.histograms().clone(),
             problems: self
                 .problems
@@ -513,6 +518,7 @@ impl Monitor {
                 .cloned()
                 .chain(self.tracker.own_trouble())
                 .chain(ballast)
+                .chain(self.tracker.layout_advice())
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),
@@ -537,6 +543,7 @@ fn empty_snapshot(now: Moment) -> Snapshot {
         recent_events: Arc::new(Vec::new()),
         event_counts: BTreeMap::new(),
         last_seq: 0,
+        restart: None,
         probe_histograms: BTreeMap::new(),
         problems: Vec::new(),
         prober_restarts: 0,

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use crate::health::dir::DirId;
 use crate::health::observation::{InFlight, Look, Operation};
+use crate::health::snapshot::Sources;
 
 use super::process::{LookKind, WatchedDir};
-use super::wire::{Place, Reading, Request, role_code};
+use super::wire::{KernelSource, Place, Reading, Request, role_code};
 
 /// A look that takes longer than this when its child dies may be what keeps the child from ending.
 const STUCK_AGE: Duration = Duration::from_millis(250);
@@ -33,14 +34,7 @@ pub(super) struct Known {
     mounted: bool,
     spaced: bool,
     reading: Option<Reading>,
-    errors_watched: bool,
-}
-
-/// How things were observed in a look, where it came that far.
-#[derive(Debug, Default)]
-pub(super) struct News {
-    pub(super) reading: Option<Reading>,
-    pub(super) errors_watched: Option<bool>,
+    kernel: Vec<(KernelSource, Option<String>)>,
 }
 
 impl KnownDirs {
@@ -102,7 +96,7 @@ impl Known {
             mounted: false,
             spaced: false,
             reading: None,
-            errors_watched: false,
+            kernel: Vec::new(),
         }
     }
 
@@ -113,12 +107,11 @@ impl Known {
     }
 
     /// Learns from a look that ended.
-    pub(super) fn looked(&mut self, look: &Look, news: &News) {
+    pub(super) fn looked(&mut self, look: &Look, reading: Option<Reading>) {
         self.asked = None;
         self.in_flight = None;
         self.spaced |= look.space.is_some();
-        self.reading = news.reading.or(self.reading);
-        self.errors_watched = news.errors_watched.unwrap_or(self.errors_watched);
+        self.reading = reading.or(self.reading);
         if let Some(identity) = &look.identity
             && let Some(device) = identity.device
         {
@@ -132,12 +125,11 @@ impl Known {
 
     /// What the held look waits for, older by that much.
     pub(super) fn age(&mut self, by: Duration) -> InFlight {
-        let in_flight = self.in_flight.get_or_insert(InFlight {
-            operation: Operation::Open,
-            age: Duration::ZERO,
-            device_writes: false,
-            behind: None,
-        });
+        let in_flight = self
+            .in_flight
+            .get_or_insert(InFlight::new(Operation::Open, Duration::ZERO));
+        // Of the devices nobody says anything now.
+        in_flight.stalled = None;
         in_flight.age += by;
         in_flight.clone()
     }
@@ -159,18 +151,28 @@ impl Known {
         }
     }
 
-    /// Names of the sources of observation that have worked.
-    pub(super) fn sources(&self) -> Vec<&'static str> {
+    /// Learns which sources of the kernel work.
+    pub(super) fn kernel(&mut self, sources: Vec<(KernelSource, Option<String>)>) {
+        self.kernel = sources;
+    }
+
+    /// The sources of observation that have worked, and those that do not.
+    pub(super) fn sources(&self) -> Sources {
         let probe = self.reading.map(|reading| match reading {
             Reading::Direct => "probe",
             Reading::Buffered => "probe-cached-read",
         });
-        let mut names = Vec::new();
-        names.extend(self.spaced.then_some("statvfs"));
-        names.extend(probe);
-        names.extend(self.mounted.then_some("mountinfo"));
-        names.extend(self.errors_watched.then_some("fanotify"));
-        names
+        let mut sources = Sources::default();
+        sources.active.extend(self.spaced.then_some("statvfs"));
+        sources.active.extend(probe);
+        sources.active.extend(self.mounted.then_some("mountinfo"));
+        for (source, refused) in &self.kernel {
+            match refused {
+                None => sources.active.push(source.name()),
+                Some(reason) => sources.missing.push((source.name(), reason.clone())),
+            }
+        }
+        sources
     }
 }
 
@@ -211,12 +213,8 @@ mod tests {
         let now = Duration::from_secs(10);
         dirs.0.get_mut(&DirId(1)).unwrap().asked = Some(now - STUCK_AGE / 2);
         dirs.0.get_mut(&DirId(2)).unwrap().asked = Some(now - STUCK_AGE);
-        dirs.0.get_mut(&DirId(3)).unwrap().in_flight = Some(InFlight {
-            operation: Operation::Sync,
-            age: Duration::from_secs(1),
-            device_writes: false,
-            behind: None,
-        });
+        dirs.0.get_mut(&DirId(3)).unwrap().in_flight =
+            Some(InFlight::new(Operation::Sync, Duration::from_secs(1)));
         assert_eq!(dirs.stuck(now), BTreeSet::from([DirId(2), DirId(3)]));
     }
 }

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::health::ballast::Order;
 use crate::health::dir::{DirId, Role};
 use crate::health::observation::Observation;
+use crate::health::snapshot::Sources;
 
 use super::children::Children;
 use super::known::KnownDirs;
@@ -80,12 +81,13 @@ pub enum Report {
         /// What.
         observation: Observation,
     },
-    /// These sources of observation work for the directory; said when they change.
+    /// These sources of observation work for the directory, and these do not; said when that
+    /// changes.
     Sources {
         /// Which directory.
         dir: DirId,
-        /// Their names, as the snapshot has them.
-        names: Vec<&'static str>,
+        /// As the snapshot has them.
+        sources: Sources,
     },
     /// A new child is ready. Looks asked of an earlier one are void: ask again.
     Alive {

@@ -14,13 +14,13 @@ use crate::child::Spawned;
 use crate::clock::Clock;
 use crate::health::ballast::Order;
 use crate::health::dir::DirId;
-use crate::health::observation::{InFlight, Look, Observation};
+use crate::health::observation::{InFlight, Look, Observation, Pressure};
 
 use super::children::{self, Ended};
-use super::known::{KnownDirs, News};
+use super::known::KnownDirs;
 use super::link::{End, Link};
 use super::process::{Command, LookKind, ProberOptions, Report, Shared};
-use super::wire::{Answer, Kind, Request, VERSION, operation_of};
+use super::wire::{Answer, KernelSource, Kind, Reading, Request, VERSION, operation_of};
 
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(500);
@@ -290,7 +290,7 @@ impl Supervisor {
 
     /// Passes an answer on; one about a directory that is not watched any more is dropped.
     async fn report(&mut self, answer: Answer) -> Result<(), End> {
-        let mut news = News::default();
+        let mut read_back = None;
         let (dir, observation) = match answer {
             Answer::Greeting { .. } | Answer::Heartbeat => return Ok(()),
             Answer::Signal { dir, what } if self.dirs.0.contains_key(&DirId(dir)) => {
@@ -298,24 +298,21 @@ impl Supervisor {
                 return self.say(Report::Signal { dir, what }).await;
             }
             Answer::Signal { .. } => return Ok(()),
-            Answer::Looked {
-                dir,
-                look,
-                reading,
-                errors_watched,
-            } => {
-                news = News {
-                    reading,
-                    errors_watched,
-                };
+            Answer::Sources { dir, sources } => return self.sources(DirId(dir), sources).await,
+            Answer::Looked { dir, look, reading } => {
+                read_back = reading;
                 (dir, Observation::Looked(Look::from(look)))
             }
             Answer::Mounted { dir, mount } => (dir, Observation::Mounted(mount.into())),
+            Answer::Stalled { dir, what } => (dir, Observation::Stalled(what)),
+            Answer::Recorded { dir, what } => (dir, Observation::Recorded(what)),
             Answer::InFlight {
                 dir,
                 operation,
                 age,
                 device_writes,
+                stalled,
+                pressure,
                 behind,
             } => {
                 let behind = behind.and_then(|other| self.dirs.0.get(&DirId(other)));
@@ -323,28 +320,51 @@ impl Supervisor {
                     operation: operation_of(operation),
                     age,
                     device_writes,
+                    stalled,
+                    pressure: pressure.map(|(some, full)| Pressure { some, full }),
                     behind: behind.map(|other| other.watched.path.clone()),
                 };
                 (dir, Observation::InFlight(in_flight))
             }
         };
-        let dir = DirId(dir);
+        self.observed(DirId(dir), observation, read_back).await
+    }
+
+    async fn observed(
+        &mut self,
+        dir: DirId,
+        observation: Observation,
+        read_back: Option<Reading>,
+    ) -> Result<(), End> {
         let Some(known) = self.dirs.0.get_mut(&dir) else {
             return Ok(());
         };
         let before = known.sources();
         match &observation {
-            Observation::Looked(look) => known.looked(look, &news),
+            Observation::Looked(look) => known.looked(look, read_back),
             Observation::InFlight(in_flight) => known.in_flight = Some(in_flight.clone()),
             Observation::Mounted(_) => known.mounted(),
-            Observation::ProberLost(_) => {}
+            _ => {}
         }
-        let names = known.sources();
+        let sources = known.sources();
         self.say(Report::Observed { dir, observation }).await?;
-        if names != before {
-            self.say(Report::Sources { dir, names }).await?;
+        if sources != before {
+            self.say(Report::Sources { dir, sources }).await?;
         }
         Ok(())
+    }
+
+    async fn sources(
+        &mut self,
+        dir: DirId,
+        sources: Vec<(KernelSource, Option<String>)>,
+    ) -> Result<(), End> {
+        let Some(known) = self.dirs.0.get_mut(&dir) else {
+            return Ok(());
+        };
+        known.kernel(sources);
+        let sources = known.sources();
+        self.say(Report::Sources { dir, sources }).await
     }
 
     async fn say(&self, report: Report) -> Result<(), End> {

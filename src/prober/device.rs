@@ -13,12 +13,12 @@ use super::mount::Entry;
 /// Where the facts are; another place in tests.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
-    sys: PathBuf,
-    by_uuid: PathBuf,
+    pub(super) sys: PathBuf,
+    pub(super) by_uuid: PathBuf,
 }
 
 /// A stack of mapped devices is followed so deep: LVM on encryption on RAID on a disk is three.
-const MAX_STACK: u32 = 4;
+pub(super) const MAX_STACK: u32 = 4;
 
 /// File systems behind which there is a network or a process.
 const NETWORK_TYPES: [&str; 12] = [
@@ -76,7 +76,7 @@ impl Facts {
     }
 
     /// The kernel's folder of a block device.
-    fn block(&self, device: Device, source: &str) -> Option<PathBuf> {
+    pub(super) fn block(&self, device: Device, source: &str) -> Option<PathBuf> {
         let link = if device.major == 0 {
             self.sys.join("class/block").join(kernel_name(source)?)
         } else {

@@ -172,6 +172,8 @@ pub(super) struct Lane {
     pub(super) pending: usize,
     /// Age of the operation of this number, without pauses of the whole process.
     age: (u64, Duration),
+    /// Writes that the device had completed when the operation of this number was first reported.
+    written: (u64, u64),
 }
 
 impl Lane {
@@ -215,6 +217,7 @@ impl Lane {
             slot,
             pending: 0,
             age: (0, Duration::ZERO),
+            written: (0, 0),
         })
     }
 
@@ -230,6 +233,16 @@ impl Lane {
             // The thread ends only after this end of the queue is gone.
             let _ = self.jobs.send(std::mem::take(&mut self.waiting));
         }
+    }
+
+    /// The writes that its device had completed when this was first asked about the operation of
+    /// that number: that is then, when it is overdue. What was completed before, its own parts
+    /// and the writes with which a freeze begins, does not show that the device goes on.
+    pub(super) fn written_before(&mut self, sequence: u64, written: u64) -> u64 {
+        if self.written.0 != sequence {
+            self.written = (sequence, written);
+        }
+        self.written.1
     }
 
     /// What is in flight and how old it is. Call it once per heartbeat, with the attended time
@@ -350,6 +363,7 @@ mod tests {
             slot: Arc::new(slot),
             pending: 0,
             age: (0, Duration::ZERO),
+            written: (0, 0),
         };
         let half = Duration::from_millis(500);
         assert_eq!(lane.in_flight(half), None);

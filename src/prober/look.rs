@@ -18,11 +18,12 @@ use nix::sys::statvfs::{FsFlags, Statvfs, fstatvfs};
 use crate::health::ballast::{FILE_NAME, Order};
 use crate::health::dir::{Role, path_text};
 use crate::health::observation::{
-    Cookie, Device, Durations, Failure, Finding, Identity, Look, Operation, Space,
+    Cookie, Device, Failure, Finding, Identity, Look, Operation, Space,
 };
 use crate::probe::wire::{Kind, Reading};
 
 use super::ballast;
+use super::bookie_files;
 use super::cookie;
 use super::device::Facts;
 use super::kernel::ErrorWatch;
@@ -108,8 +109,8 @@ pub(super) struct Found {
     /// How the probe file was read back.
     pub(super) reading: Option<Reading>,
     pub(super) uuid: Option<KnownUuid>,
-    /// Whether the kernel reports errors of the file system, if the look came that far.
-    pub(super) errors_watched: Option<bool>,
+    /// Whether the kernel reports errors of the file system, or why not; if the look came that far.
+    pub(super) errors_watched: Option<Result<(), String>>,
     /// `statvfs` has the read-only flag.
     pub(super) read_only: bool,
 }
@@ -117,15 +118,7 @@ pub(super) struct Found {
 impl Found {
     fn nothing() -> Found {
         Found {
-            look: Look {
-                durations: Durations::new(),
-                space: None,
-                identity: None,
-                probed: false,
-                bookie_files: None,
-                ballast: None,
-                failure: None,
-            },
+            look: Look::default(),
             reading: None,
             uuid: None,
             errors_watched: None,
@@ -216,9 +209,15 @@ impl Round<'_> {
             return Ok(());
         }
         let cookie = self.step(Operation::Cookie, || read_cookie(&place, canonical))?;
-        let awaited = task.await_cookie && cookie == Cookie::Absent;
+        let initialised = cookie != Cookie::Absent;
+        let awaited = task.await_cookie && !initialised;
         if let Some(identity) = &mut self.found.look.identity {
             identity.cookie = cookie;
+        }
+        if initialised && matches!(task.role, Some(Role::Ledger | Role::Journal)) {
+            self.found.look.bookie_files = Some(self.step(Operation::BookieFiles, || {
+                bookie_files::read(place.as_fd(), task.role, canonical)
+            })?);
         }
         if !task.guard.allows(&place) {
             return Ok(());
@@ -260,11 +259,15 @@ impl Round<'_> {
     }
 
     fn watch_errors(&mut self, place: &Place) {
-        if let (Some(errors), Some(fs_type)) = (&self.tools.errors, &self.task.fs_type) {
-            self.slot.begin(Operation::Statvfs);
-            self.found.errors_watched = Some(errors.add(place, fs_type));
-            self.slot.end();
-        }
+        let Some(fs_type) = &self.task.fs_type else {
+            return;
+        };
+        self.slot.begin(Operation::Statvfs);
+        self.found.errors_watched = Some(match &self.tools.errors {
+            Some(errors) => errors.add(place, fs_type),
+            None => Err("needs Linux 5.16".to_owned()),
+        });
+        self.slot.end();
     }
 
     /// The UUID is looked for anew in full looks and whenever the place is another one: the link

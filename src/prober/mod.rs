@@ -3,9 +3,10 @@
 //! the agent leaves the whole process behind (`probe::process`), so it holds nothing of the agent's.
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
-//! round of operations on one directory: `place` opens it, `cookie` understands the bookie's file,
-//! `probe_file` and `ballast` are what is written. `kernel` hears what the kernel tells, `mount` understands
-//! the mount table, `device` knows what is below.
+//! round of operations on one directory: `place` opens it, `cookie` and `bookie_files` understand
+//! what the bookie keeps in it, `probe_file` and `ballast` are what is written. `kernel` hears what the
+//! kernel tells, `mount` understands the mount table, `device` and `stack` know what is below,
+//! `diskstats`, `errors` and `pressure` read counters.
 
 use std::io;
 use std::process::ExitCode;
@@ -14,15 +15,20 @@ use std::sync::Arc;
 use crate::child::Pipes;
 
 mod ballast;
+mod bookie_files;
 mod control;
 mod cookie;
 mod device;
+mod diskstats;
+mod errors;
 mod kernel;
 mod lane;
 mod look;
 mod mount;
 mod place;
+mod pressure;
 mod probe_file;
+mod stack;
 
 /// The kind of child that this is, after `child::CHILD_ARGUMENT` on the command line.
 pub const KIND: &str = "prober";

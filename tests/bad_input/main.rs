@@ -3,6 +3,7 @@
 //! goes on. Nothing panics, hangs, or is silently something else.
 #![allow(clippy::unwrap_used)] // all of it is tests
 
+mod bookie_files;
 mod config;
 mod files;
 mod http;

@@ -138,7 +138,10 @@ fn check_all(bench: &Bench, arguments: &[OsString], paths: &[PathBuf], check_fla
     wait_until("all are writable", || {
         agent.dirs().matches(": writable,").count() == paths.len()
     });
-    assert_eq!(agent.problems(), [""; 0]);
+    // Directories of a test are on one file system, the journal among them.
+    let mut problems = agent.problems();
+    problems.retain(|problem| !problem.starts_with("rolesShareDevice"));
+    assert_eq!(problems, [""; 0]);
     check_api(&agent, paths);
     check_metrics(&agent, paths);
     check_page(&agent, paths);

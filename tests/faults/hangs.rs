@@ -54,6 +54,53 @@ pub(crate) fn device_holds_requests(bench: &Bench) {
     agent.finish(bench);
 }
 
+/// F12: the first request that a device holds is somebody else's, right after a probe of the agent:
+/// the next one would come too late.
+pub(crate) fn device_holds_a_request_of_another(bench: &Bench) {
+    let dying = DyingDisk::new(bench, "held", 64);
+    let dir = dying.disk.path();
+    let agent = Plan::new(bench).dir(dir).start();
+    let last = || agent.dir(dir)["probe"]["lastSuccess"].clone();
+    let first = last();
+    wait_for("a second probe", PATIENCE, || {
+        (last() != first).then_some(())
+    });
+    dying.hold();
+    // Ends when the disk is released, at the latest with the test.
+    let mut writer = Command::new("dd")
+        .args([
+            "if=/dev/zero",
+            "bs=4k",
+            "count=1",
+            "conv=fsync",
+            "status=none",
+        ])
+        .arg(format!("of={}", text(&dir.join("another"))))
+        .env(MARK, bench.folder())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let held = wait_for("a request is held", PATIENCE, || dying.device.first_held());
+    let suspect = wait_for("suspect", PATIENCE, || {
+        (agent.dir(dir)["suspect"] == true).then(|| bench.now())
+    });
+    bench.between("suspect", held, suspect, SECOND * 2, SECOND * 3);
+    let evidence = agent.dir(dir)["evidence"].to_string();
+    assert!(
+        evidence.contains("in flight and none completed for"),
+        "{evidence}"
+    );
+    let event = agent.event("diskHung", dir);
+    bench.between("diskHung", held, event.time, DEADLINE, DEADLINE + SECOND);
+    assert_eq!(event.cause(), "timeout");
+    dying.device.release();
+    agent.event("diskRecovered", dir);
+    assert!(wait_exit(&mut writer, PATIENCE).is_some(), "dd ends");
+    assert_eq!(agent.names(dir), ["diskHung", "diskRecovered"]);
+    assert_eq!(agent.dir(dir)["suspect"], false);
+    agent.finish(bench);
+}
+
 /// Reads a file again and again, past the page cache, until told to end.
 fn read_on(path: &Path, stop: &AtomicBool) -> u64 {
     const LENGTH: usize = 64 << 10;

@@ -53,6 +53,10 @@ const FAULTS: &[Fault] = &[
     quiet("F17_unmounted_outside", mounts::unmounted_outside),
     quiet("F18_mounted_over", mounts::mounted_over).on_each_kind(),
     quiet("F12_device_holds_requests", hangs::device_holds_requests).on_each_kind(),
+    quiet(
+        "F12_device_holds_a_request_of_another",
+        hangs::device_holds_a_request_of_another,
+    ),
     quiet("F07_remounted", mounts::remounted).on_each_kind(),
     quiet("F08_given_up_by_the_kernel", mounts::given_up).on_each_kind(),
     quiet("F25_prober_killed_ten_times", agents::prober_killed),

@@ -43,7 +43,7 @@ pub(crate) fn remounted(bench: &Bench) {
     let event = agent.event("diskReadOnly", disk.path());
     bench.noticed(&event, changed, AT_ONCE);
     assert_eq!(event.cause(), "readOnlyMount");
-    assert_eq!(agent.dir(disk.path())["status"], "readOnly");
+    agent.wait_status(disk.path(), "readOnly");
     let changed = bench.now();
     disk.remount(false);
     let event = agent.event("diskRecovered", disk.path());

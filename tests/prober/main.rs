@@ -2,6 +2,7 @@
 //! of its own is in `mounts`.
 
 mod ballast;
+mod kernel;
 mod mounts;
 mod watch;
 
@@ -10,8 +11,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use dirkeeper::health::dir::DirId;
-use dirkeeper::health::observation::{Cookie, Finding, Observation, Operation};
+use dirkeeper::health::dir::{DirId, Role};
+use dirkeeper::health::observation::{Cookie, Finding, JournalFile, Mark, Observation, Operation};
 use dirkeeper::probe::{LookKind, Report};
 use nix::sys::signal::Signal;
 
@@ -83,6 +84,43 @@ fn nothing_is_written_before_the_cookie_exists() {
             bookie_host: "b:3181".to_owned(),
         };
         assert_eq!(look.identity.unwrap().cookie, expected);
+    });
+}
+
+/// `watched` are ledger directories; the second one here is a journal's.
+#[test]
+fn full_looks_bring_the_bookies_own_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = ["ledger", "journal"].map(|name| dir.path().join(name));
+    for path in &paths {
+        fs::create_dir_all(path.join("current")).unwrap();
+    }
+    let mark = [&7_u64.to_be_bytes()[..], &512_u64.to_be_bytes()].concat();
+    fs::write(paths[0].join("current/lastMark"), mark).unwrap();
+    fs::write(paths[1].join("current/7.txn"), [0; 700]).unwrap();
+    run(async {
+        let mut settings = paths.each_ref().map(|path| watched(path));
+        settings[1].role = Role::Journal;
+        let settings = settings.into_iter().zip(0..);
+        let settings = settings.map(|(one, id)| (DirId(id), one)).collect();
+        let mut watch = Watch::with(binary(), settings);
+        watch.alive().await;
+        assert_eq!(watch.look(0, PROBE).await.bookie_files, None, "no cookie");
+        for path in &paths {
+            let cookie = "4\nbookieHost: \"b:3181\"\n";
+            fs::write(path.join("current/VERSION"), cookie).unwrap();
+        }
+        assert_eq!(watch.look(0, LookKind::Space).await.bookie_files, None);
+        let ledger = watch.look(0, PROBE).await;
+        assert!(ledger.durations.contains_key(&Operation::BookieFiles));
+        let mark = Mark {
+            journal: None,
+            file: 7,
+            offset: 512,
+        };
+        assert_eq!(ledger.bookie_files.unwrap().marks, [mark]);
+        let journal = watch.look(1, PROBE).await.bookie_files.unwrap();
+        assert_eq!(journal.journals, [JournalFile { id: 7, bytes: 700 }]);
     });
 }
 
@@ -206,8 +244,8 @@ fn no_descriptor_stays_open_on_a_directory_and_stopping_ends_the_child() {
             "{targets:?}"
         );
         assert!(
-            targets.len() <= 8,
-            "0 to 2, pipes, bell, mount table, errors: {targets:?}"
+            targets.len() <= 10,
+            "0 to 2, pipes, two bells, mount table, errors, diskstats: {targets:?}"
         );
         let cwd = fs::read_link(format!("/proc/{child}/cwd")).unwrap();
         assert_eq!(cwd, Path::new("/"));
@@ -293,12 +331,7 @@ fn what_can_be_observed_is_said_once() {
     run(async {
         let mut watch = Watch::of(&[dir.path()]);
         watch.alive().await;
-        watch.prober.look(DirId(0), PROBE);
-        let wanted = |report| match report {
-            Report::Sources { names, .. } if 3 <= names.len() => Some(names),
-            _ => None,
-        };
-        let names = watch.until("three sources", wanted).await;
+        let names = kernel::sources(&mut watch).await.active;
         assert_eq!(names[0], "statvfs");
         assert!(names[1].starts_with("probe"));
         assert_eq!(names[2], "mountinfo");

@@ -21,11 +21,11 @@ const INSIDE: &str = "DIRKEEPER_TEST_MOUNTS";
 /// Runs the body in a mount name space of its own, by starting this test program again for this
 /// one test. Every mount is gone when that process ends, however it ends.
 fn in_own_mounts(test: &str, body: impl FnOnce(&Path)) {
-    alone_in_mounts(&format!("mounts::{test}"), body);
+    in_own_mounts_of("mounts", test, body);
 }
 
-/// The same for a test of another module.
-pub(crate) fn alone_in_mounts(test: &str, body: impl FnOnce(&Path)) {
+/// The same for a test of another file of this program.
+pub(crate) fn in_own_mounts_of(file: &str, test: &str, body: impl FnOnce(&Path)) {
     if let Some(root) = std::env::var_os(INSIDE) {
         return body(Path::new(&root));
     }
@@ -40,7 +40,7 @@ pub(crate) fn alone_in_mounts(test: &str, body: impl FnOnce(&Path)) {
     let status = Command::new("unshare")
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().expect("this program"))
-        .args(["--exact", test, "--nocapture"])
+        .args(["--exact", &format!("{file}::{test}"), "--nocapture"])
         .env(INSIDE, fs::canonicalize(root.path()).expect("a path"))
         .status()
         .expect("util-linux is there");
@@ -58,7 +58,7 @@ pub(crate) fn text(path: &Path) -> &str {
 }
 
 /// A file system in memory at a new directory of that name.
-fn tmpfs(root: &Path, name: &str, options: &str) -> PathBuf {
+pub(crate) fn tmpfs(root: &Path, name: &str, options: &str) -> PathBuf {
     mounted(root, name, &["-t", "tmpfs", "-o", options, "tmpfs"])
 }
 
@@ -73,12 +73,12 @@ pub(crate) fn mounted(root: &Path, name: &str, arguments: &[&str]) -> PathBuf {
 
 /// An ext4 of 16 MiB on a loop device. Thawed when the test ends, however it ends: a frozen file
 /// system would outlive its name space.
-struct Ext4 {
-    point: PathBuf,
+pub(crate) struct Ext4 {
+    pub(crate) point: PathBuf,
 }
 
 impl Ext4 {
-    fn new(root: &Path, name: &str) -> Ext4 {
+    pub(crate) fn new(root: &Path, name: &str) -> Ext4 {
         let image = root.join(format!("{name}.img"));
         let file = fs::File::create(&image).expect("an image");
         file.set_len(16 << 20).expect("a sparse image");
@@ -349,11 +349,14 @@ fn a_file_system_without_direct_reads_is_read_through_the_cache_and_says_so() {
                 watch.alive().await;
                 watch.prober.look(DirId(0), PROBE);
                 let sources = |report| match report {
-                    Report::Sources { names, .. } if 2 < names.len() => Some(names),
+                    Report::Sources { sources, .. } if 2 < sources.active.len() => Some(sources),
                     _ => None,
                 };
-                let names = watch.until("sources", sources).await;
-                assert_eq!(names, ["statvfs", "probe-cached-read", "mountinfo"]);
+                let sources = watch.until("sources", sources).await;
+                assert_eq!(
+                    sources.active,
+                    ["statvfs", "probe-cached-read", "mountinfo"]
+                );
             });
         },
     );

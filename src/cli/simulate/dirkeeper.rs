@@ -451,6 +451,7 @@ impl Settings {
         Ok(Policy {
             any_full: any_full.unwrap_or(default.any_full),
             reminder_interval: reminder.unwrap_or(default.reminder_interval),
+            ..default
         })
     }
 }

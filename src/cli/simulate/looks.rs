@@ -191,10 +191,11 @@ impl Seen {
                 ));
             }
             let seen = Observation::InFlight(InFlight {
-                operation: operation(&running.step)?,
-                age: Duration::from_millis(running.age),
-                device_writes: false,
                 behind: running.behind.clone(),
+                ..InFlight::new(
+                    operation(&running.step)?,
+                    Duration::from_millis(running.age),
+                )
             });
             return Ok(Observations { mount, seen });
         }

@@ -3,6 +3,7 @@
 
 mod mapping;
 mod metadata;
+mod needs;
 mod properties;
 
 use std::path::Path;
@@ -123,12 +124,16 @@ impl BookieConf {
     /// Bytes that the files of one journal may take; they have to fit below the full threshold.
     #[must_use]
     pub fn journal_bytes(&self) -> u64 {
-        let size = self.journal_max_size_mb.unwrap_or(JOURNAL_MAX_SIZE_MB);
         let backups = self.journal_max_backups.unwrap_or(JOURNAL_MAX_BACKUPS);
         backups
             .saturating_add(1)
-            .saturating_mul(size)
-            .saturating_mul(1 << 20)
+            .saturating_mul(self.journal_file_bytes())
+    }
+
+    /// Bytes after which the bookie begins a new journal file.
+    fn journal_file_bytes(&self) -> u64 {
+        let size = self.journal_max_size_mb.unwrap_or(JOURNAL_MAX_SIZE_MB);
+        size.saturating_mul(1 << 20)
     }
 }
 

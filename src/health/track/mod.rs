@@ -9,23 +9,29 @@ use std::time::Duration;
 
 use super::access::AccessAxis;
 use super::ballast::{Ballast, Order};
+use super::bookie::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
 use super::event::EventKind;
 use super::forecast::Forecast;
 use super::identity::Pin;
+use super::journal::JournalView;
 use super::latency::LatencyAxis;
 use super::moment::{Elapsed, Moment};
 use super::observation::{Cookie, Device, Durations, Medium, Mount, Observation, Operation, Space};
 use super::outlier::Sample;
 use super::policy::HighPriorityRoom;
 use super::schedule::{self, LookPlan, Schedule, Wait};
-use super::snapshot::ForecastView;
+use super::snapshot::{ForecastView, Sources};
 use super::space::{self, SpaceAxis};
 use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
 
 /// Status changes kept for the page and the API: a day of one an hour, and then some.
 const HISTORY: usize = 32;
+
+/// Signals kept as evidence: what a person reads at one glance, and a source that repeats itself
+/// cannot grow it.
+const SIGNALS: usize = 5;
 
 /// So many looks in a row may disagree with the mount table before they are believed: the table is
 /// read on a signal and may lag by some milliseconds, a look takes less.
@@ -52,7 +58,11 @@ pub struct Track {
     pub(super) last_looked: Option<Moment>,
     pub(super) last_probe_success: Option<Moment>,
     pub(super) cookie: Cookie,
-    pub(super) sources: Vec<&'static str>,
+    pub(super) sources: Sources,
+    /// What the kernel said by itself, oldest first.
+    pub(super) signals: VecDeque<(Moment, String)>,
+    /// What the file system has recorded of its own errors.
+    pub(super) recorded: Option<String>,
     pub(super) schedule: Schedule,
     pub(super) told: Told,
     pub(super) status: Option<Since<Status>>,
@@ -68,6 +78,10 @@ pub struct Track {
     pub(super) forecast_since: Option<Elapsed>,
     pub(super) ballast: Ballast,
     ballast_given: Option<u64>,
+    /// The bookie's own files, as last seen here.
+    pub(super) bookie_files: Option<SeenFiles>,
+    /// What they come to together with those of other directories.
+    pub(super) journal_view: Option<JournalView>,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -120,7 +134,9 @@ impl Track {
             last_looked: None,
             last_probe_success: None,
             cookie: Cookie::NotRead,
-            sources: Vec::new(),
+            sources: Sources::default(),
+            signals: VecDeque::new(),
+            recorded: None,
             schedule: Schedule::new(id),
             told: Told::default(),
             status: None,
@@ -134,6 +150,8 @@ impl Track {
             forecast_since: None,
             ballast: Ballast::default(),
             ballast_given: None,
+            bookie_files: None,
+            journal_view: None,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
@@ -147,13 +165,34 @@ impl Track {
             Observation::Looked(look) => self.looked(now, look),
             Observation::InFlight(in_flight) => self.in_flight(in_flight),
             Observation::Mounted(mount) => self.mounted(now, mount),
-            Observation::ProberLost(text) => self.access.lost(Reason {
-                cause: Cause::Prober,
-                operation: Operation::Prober,
-                errno: None,
-                message: text,
-            }),
+            Observation::Stalled(what) => self.access.set_stalled(what),
+            Observation::Recorded(what) => self.recorded = Some(what),
+            Observation::ProberLost(text) => {
+                self.access.set_stalled(None);
+                self.access.lost(Reason {
+                    cause: Cause::Prober,
+                    operation: Operation::Prober,
+                    errno: None,
+                    message: text,
+                });
+            }
         }
+    }
+
+    /// Something suspicious was seen: a full look as soon as possible, and a line of evidence.
+    pub fn signal(&mut self, now: Moment, what: String) {
+        self.schedule.hurry(now.elapsed, true);
+        self.signals.retain(|(_, known)| *known != what);
+        if self.signals.len() == SIGNALS {
+            self.signals.pop_front();
+        }
+        self.signals.push_back((now, what));
+    }
+
+    /// A new prober has taken over: nothing is under way, and what it stalls with it says anew.
+    pub fn void_look(&mut self, now: Moment) {
+        self.schedule.void(now.elapsed);
+        self.access.set_stalled(None);
     }
 
     /// The next look, if one is due; it counts as under way from now on.

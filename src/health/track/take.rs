@@ -2,6 +2,7 @@
 //! axis makes of it.
 
 use super::super::access::{self, Meaning};
+use super::super::bookie::SeenFiles;
 use super::super::dir::path_text;
 use super::super::identity::{self, Verdict};
 use super::super::moment::Moment;
@@ -30,6 +31,11 @@ impl Track {
             .as_ref()
             .is_some_and(|known| known.id != mount.id);
         self.at_home &= !moved;
+        if moved {
+            // Said of the file system that was there before.
+            self.recorded = None;
+            self.access.set_stalled(None);
+        }
         self.mount = Some(mount);
         match elsewhere {
             Some((status, reason)) => self.access.set(status, reason),
@@ -164,6 +170,12 @@ impl Track {
     fn take_in(&mut self, now: Moment, look: &Look) {
         if look.probed && look.failure.is_none() {
             self.space.accepted_write();
+        }
+        if let Some(files) = &look.bookie_files {
+            self.bookie_files = Some(SeenFiles {
+                at: now.elapsed,
+                files: files.clone(),
+            });
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);

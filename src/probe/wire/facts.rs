@@ -19,7 +19,7 @@ pub struct WireLook {
     space: Option<[u64; 4]>,
     identity: Option<WireIdentity>,
     probed: bool,
-    bookie_files: Option<WireBookieFiles>,
+    bookie_files: Option<Box<WireBookieFiles>>,
     ballast: Option<u64>,
     failure: Option<WireFailure>,
 }
@@ -27,9 +27,11 @@ pub struct WireLook {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct WireBookieFiles {
     /// Journal, file, offset.
-    marks: Vec<(u32, u64, u64)>,
+    marks: Vec<(Option<u32>, u64, u64)>,
     /// Number, length.
     journals: Vec<(u64, u64)>,
+    left_out: u64,
+    unreadable: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +111,7 @@ impl From<Look> for WireLook {
                 .map(|space| [space.size, space.available, space.inodes, space.inodes_free]),
             identity: look.identity.map(WireIdentity::from),
             probed: look.probed,
-            bookie_files: look.bookie_files.map(WireBookieFiles::from),
+            bookie_files: look.bookie_files.map(|files| Box::new(files.into())),
             ballast: look.ballast,
             failure: look.failure.map(WireFailure::from),
         }
@@ -133,7 +135,7 @@ impl From<WireLook> for Look {
                 }),
             identity: look.identity.map(Identity::from),
             probed: look.probed,
-            bookie_files: look.bookie_files.map(BookieFiles::from),
+            bookie_files: look.bookie_files.map(|files| BookieFiles::from(*files)),
             ballast: look.ballast,
             failure: look.failure.map(Failure::from),
         }
@@ -149,6 +151,8 @@ impl From<BookieFiles> for WireBookieFiles {
                 .map(|mark| (mark.journal, mark.file, mark.offset))
                 .collect(),
             journals: journals.map(|file| (file.id, file.bytes)).collect(),
+            left_out: files.left_out,
+            unreadable: files.unreadable,
         }
     }
 }
@@ -168,6 +172,8 @@ impl From<WireBookieFiles> for BookieFiles {
             journals: journals
                 .map(|(id, bytes)| JournalFile { id, bytes })
                 .collect(),
+            left_out: files.left_out,
+            unreadable: files.unreadable,
         }
     }
 }

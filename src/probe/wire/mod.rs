@@ -21,7 +21,7 @@ pub use facts::{WireLook, WireMount};
 
 /// Version of everything below. Raised with each change of a message: agent and prober are the
 /// same file, but that file may be replaced while an agent runs, and then the next prober is newer.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest frame. The longest message holds two paths (4 KiB each at most) and one line of the
 /// mount table with its options (a page each); four times that leaves room for details.
@@ -126,8 +126,6 @@ pub enum Answer {
         look: WireLook,
         /// How the probe file was read back, when it was.
         reading: Option<Reading>,
-        /// Whether the kernel reports errors of the file system; none when nobody asked it.
-        errors_watched: Option<bool>,
     },
     /// A look is still running; repeated with each heartbeat.
     InFlight {
@@ -137,8 +135,12 @@ pub enum Answer {
         operation: u8,
         /// How long, on the child's attended clock.
         age: Duration,
-        /// The device has completed writes since it began.
+        /// The device has completed writes since it has been reported.
         device_writes: bool,
+        /// For how long the device has held requests and completed none.
+        stalled: Option<Duration>,
+        /// Percent of ten seconds in which some and all tasks waited for I/O.
+        pressure: Option<(u8, u8)>,
         /// The directory of the same file system whose operation this one waits for.
         behind: Option<u32>,
     },
@@ -149,6 +151,27 @@ pub enum Answer {
         /// Its line.
         mount: WireMount,
     },
+    /// These sources work for the directory; said when it changes. Others are not mentioned.
+    Sources {
+        /// Which directory.
+        dir: u32,
+        /// Each that was tried; with the reason why it does not work.
+        sources: Vec<(KernelSource, Option<String>)>,
+    },
+    /// A device under the directory holds requests and completes none, or does so no more.
+    Stalled {
+        /// Which directory.
+        dir: u32,
+        /// In words; none at the end.
+        what: Option<String>,
+    },
+    /// The file system has recorded errors of its own.
+    Recorded {
+        /// Which directory.
+        dir: u32,
+        /// How many, in words.
+        what: String,
+    },
     /// Something suspicious.
     Signal {
         /// Which directory.
@@ -156,6 +179,29 @@ pub enum Answer {
         /// What.
         what: String,
     },
+}
+
+/// What the kernel may tell by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum KernelSource {
+    /// Errors of file systems, as they happen.
+    Fanotify,
+    /// Counters of requests for each device.
+    Diskstats,
+    /// Counters of errors that a file system keeps.
+    SysfsErrors,
+}
+
+impl KernelSource {
+    /// Its name in the snapshot.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            KernelSource::Fanotify => "fanotify",
+            KernelSource::Diskstats => "diskstats",
+            KernelSource::SysfsErrors => "sysfs-errors",
+        }
+    }
 }
 
 /// How a probe file was read back.
@@ -298,11 +344,13 @@ mod tests {
             probed: true,
             bookie_files: Some(BookieFiles {
                 marks: vec![Mark {
-                    journal: 1,
+                    journal: Some(1),
                     file: 2,
                     offset: 3,
                 }],
                 journals: vec![JournalFile { id: 2, bytes: 4 }],
+                left_out: 6,
+                unreadable: Some("text".to_owned()),
             }),
             ballast: Some(8),
             failure: Some(Failure {
@@ -334,7 +382,6 @@ mod tests {
                 dir: 3,
                 look: look.clone().into(),
                 reading: Some(Reading::Direct),
-                errors_watched: Some(true),
             },
             Answer::Mounted {
                 dir: 3,
@@ -363,7 +410,6 @@ mod tests {
             dir: 3,
             look: a_look().into(),
             reading: Some(Reading::Direct),
-            errors_watched: Some(true),
         };
         postcard::to_stdvec(&answer).unwrap()
     }

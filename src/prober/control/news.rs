@@ -1,0 +1,158 @@
+//! What the kernel says by itself about the directories: where they are mounted, what is below, and
+//! which errors their file systems had.
+
+use std::io;
+
+use crate::health::dir::DirId;
+use crate::probe::wire::{Answer, KernelSource};
+
+use super::super::errors::{Counted, Counter};
+use super::super::lane::LaneKey;
+use super::Control;
+use super::watched::what_changed;
+
+impl Control {
+    /// Reports the new mount of each directory whose mount changed. A look that is under way on
+    /// the file system that was there before may never end: it is made again where the directory
+    /// is now.
+    pub(super) fn mounts_changed(&mut self) -> io::Result<()> {
+        let ids: Vec<DirId> = self.dirs.keys().copied().collect();
+        for dir in ids {
+            self.report_mount(dir)?;
+            let Some(watched) = self.dirs.get(&dir) else {
+                continue;
+            };
+            if let Some(look) = watched.look
+                && let (LaneKey::FileSystem(_), now) = (look.lane, watched.lane(dir))
+                && look.lane != now
+            {
+                self.hand_out(dir, look.asked)?;
+            }
+        }
+        self.drop_idle_lanes();
+        Ok(())
+    }
+
+    /// The kernel does not say here which file system it was.
+    pub(super) fn file_system_error(&mut self) -> io::Result<()> {
+        let dirs = self.dirs.iter().filter(|(_, each)| {
+            let watched = each.sources.get(&KernelSource::Fanotify);
+            watched == Some(&None)
+        });
+        let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
+        let what = "the kernel reports an error of this or another watched file system";
+        dirs.into_iter().try_for_each(|dir| self.signal(dir, what))
+    }
+
+    /// Says what the mount table has for a directory, if that is news; a change is a reason for
+    /// the agent to look at once.
+    pub(super) fn report_mount(&mut self, dir: DirId) -> io::Result<()> {
+        let Some((table, watched)) = self.table.as_ref().zip(self.dirs.get_mut(&dir)) else {
+            return Ok(());
+        };
+        let path = watched.pinned.as_ref().unwrap_or(&watched.path);
+        let Some(entry) = table.covering(path) else {
+            return Ok(());
+        };
+        // Asked before the facts about the device are, which cost more: other mounts than ours
+        // may come and go all the time.
+        if watched.mount.as_ref().is_some_and(|mount| entry.is(mount)) {
+            return Ok(());
+        }
+        let mount = entry.to_mount(self.tools.facts.medium(entry));
+        let before = watched.mount.replace(mount.clone());
+        self.say(&Answer::Mounted {
+            dir: dir.0,
+            mount: (&mount).into(),
+        })?;
+        if let Some(before) = before {
+            self.signal(dir, &what_changed(&before, &mount))?;
+        }
+        self.look_below(dir)
+    }
+
+    /// Finds the devices under a directory and where its file system counts errors, once for each
+    /// mount.
+    fn look_below(&mut self, dir: DirId) -> io::Result<()> {
+        let Some((table, watched)) = self.table.as_ref().zip(self.dirs.get_mut(&dir)) else {
+            return Ok(());
+        };
+        let path = watched.pinned.as_ref().unwrap_or(&watched.path);
+        let Some(entry) = table.covering(path) else {
+            return Ok(());
+        };
+        let stack = self.tools.facts.stack(entry, table);
+        let counter = self.tools.facts.counter(entry);
+        watched.source(KernelSource::Diskstats, stack.as_ref().err().cloned());
+        watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
+        watched.stack = stack.unwrap_or_default();
+        watched.counter = counter.ok();
+        let known = watched.counter.as_ref();
+        let recorded = known
+            .and_then(|counter| self.recorded.get(counter))
+            .cloned();
+        let was_stalled = std::mem::take(&mut watched.stalled);
+        self.say_sources(dir)?;
+        if was_stalled {
+            self.say(&Answer::Stalled {
+                dir: dir.0,
+                what: None,
+            })?;
+        }
+        if let Some(what) = recorded {
+            self.say(&Answer::Recorded { dir: dir.0, what })?;
+        }
+        self.follow();
+        Ok(())
+    }
+
+    /// Follows what is under the directories, and nothing else.
+    pub(super) fn follow(&mut self) {
+        let stacks = self.dirs.values().flat_map(|each| &each.stack.all);
+        self.pulse.follow(stacks.copied());
+        let mut counters: Vec<Counter> = self
+            .dirs
+            .values()
+            .filter_map(|each| each.counter.clone())
+            .collect();
+        counters.sort();
+        counters.dedup();
+        self.recorded
+            .retain(|counter, _| counters.contains(counter));
+        self.kernel.count(counters);
+    }
+
+    pub(super) fn say_sources(&mut self, dir: DirId) -> io::Result<()> {
+        let Some(watched) = self.dirs.get(&dir) else {
+            return Ok(());
+        };
+        let sources = watched.sources.clone().into_iter().collect();
+        self.say(&Answer::Sources {
+            dir: dir.0,
+            sources,
+        })
+    }
+
+    /// File systems counted errors: old ones are a fact, new ones a reason to look at once.
+    pub(super) fn counted(&mut self, news: Vec<Counted>) -> io::Result<()> {
+        for Counted {
+            counter,
+            count,
+            has_risen,
+        } in news
+        {
+            let dirs = self.dirs.iter();
+            let dirs = dirs.filter(|(_, each)| each.counter.as_ref() == Some(&counter));
+            let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
+            for dir in dirs {
+                let what = count.text.clone();
+                self.say(&Answer::Recorded { dir: dir.0, what })?;
+                if has_risen {
+                    self.signal(dir, &count.newest)?;
+                }
+            }
+            self.recorded.insert(counter, count.text);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Which block devices are under a mount: those of the file system itself, and what they are made of
+//! (partitions of a disk, mapped devices, RAID, bcache, a loop device on a file of another file
+//! system). Reads sysfs and the mount table, never a device. An NVMe disk with several paths counts
+//! its requests itself; the paths are hidden devices without counters.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::health::observation::Device;
+
+use super::device::{Facts, MAX_STACK};
+use super::mount::{Entry, Table};
+
+/// More devices than this are not followed for one mount: a wide RAID of whole shelves.
+const MAX_DEVICES: usize = 64;
+
+/// The devices under a mount.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Stack {
+    /// Those that the file system itself is on: one, or several of a btrfs.
+    pub(super) own: Vec<Device>,
+    /// Devices through which every request must go: the own one and what is under it, down to
+    /// where there are several.
+    pub(super) chain: Vec<Device>,
+    /// All, the own ones first.
+    pub(super) all: Vec<Device>,
+}
+
+impl Facts {
+    /// The devices under a mount.
+    ///
+    /// # Errors
+    /// There are none that the kernel counts requests for; in words.
+    pub(super) fn stack(&self, mount: &Entry, table: &Table) -> Result<Stack, String> {
+        let mut own = self.members(mount);
+        if own.is_empty() {
+            own.extend(self.block(mount.device, &mount.source));
+        }
+        let mut stack = Stack::default();
+        let mut level: Vec<PathBuf> = own;
+        let mut single = true;
+        for depth in 0..=MAX_STACK {
+            let devices: Vec<Device> = level.iter().filter_map(|block| number(block)).collect();
+            single &= devices.len() == 1;
+            if single {
+                stack.chain.extend(&devices);
+            }
+            if depth == 0 {
+                stack.own.clone_from(&devices);
+            }
+            let new = devices
+                .into_iter()
+                .filter(|device| !stack.all.contains(device));
+            let room = MAX_DEVICES.saturating_sub(stack.all.len());
+            let new: Vec<Device> = new.take(room).collect();
+            stack.all.extend(new);
+            level = level
+                .iter()
+                .flat_map(|block| self.under(block, table))
+                .collect();
+            level.sort();
+            level.dedup();
+        }
+        match stack.own.is_empty() {
+            true => Err(format!("{} has no block device", mount.fs_type)),
+            false => Ok(stack),
+        }
+    }
+
+    /// All devices of a btrfs.
+    fn members(&self, mount: &Entry) -> Vec<PathBuf> {
+        let Some(folder) = self.btrfs(mount) else {
+            return Vec::new();
+        };
+        let entries = fs::read_dir(folder.join("devices"));
+        let entries = entries.into_iter().flatten().flatten();
+        let blocks = entries.filter_map(|entry| fs::canonicalize(entry.path()).ok());
+        let mut blocks: Vec<PathBuf> = blocks.collect();
+        blocks.sort();
+        blocks
+    }
+
+    /// The kernel's folder of a btrfs, found by a device of it.
+    pub(super) fn btrfs(&self, mount: &Entry) -> Option<PathBuf> {
+        if mount.fs_type != "btrfs" {
+            return None;
+        }
+        let block = self.block(mount.device, &mount.source)?;
+        let name = block.file_name()?;
+        let entries = fs::read_dir(self.sys.join("fs/btrfs")).ok()?;
+        let mut folders = entries.flatten().map(|entry| entry.path());
+        folders.find(|folder| fs::symlink_metadata(folder.join("devices").join(name)).is_ok())
+    }
+
+    fn under(&self, block: &Path, table: &Table) -> Vec<PathBuf> {
+        // A partition's disk is the folder above.
+        if block.join("partition").exists() {
+            return block.parent().map(Path::to_owned).into_iter().collect();
+        }
+        if let Ok(file) = fs::read(block.join("loop/backing_file")) {
+            let file = file.strip_suffix(b"\n").unwrap_or(&file);
+            let file: &OsStr = std::os::unix::ffi::OsStrExt::from_bytes(file);
+            let entry = table.covering(Path::new(file));
+            let below = entry.and_then(|entry| self.block(entry.device, &entry.source));
+            return below.into_iter().collect();
+        }
+        let slaves = fs::read_dir(block.join("slaves")).into_iter().flatten();
+        let slaves = slaves.flatten();
+        slaves
+            .filter_map(|each| fs::canonicalize(each.path()).ok())
+            .collect()
+    }
+}
+
+fn number(block: &Path) -> Option<Device> {
+    let text = fs::read_to_string(block.join("dev")).ok()?;
+    let (major, minor) = text.trim().split_once(':')?;
+    Some(Device {
+        major: major.parse().ok()?,
+        minor: minor.parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    /// A machine: `sda` with a partition, `sdb`; `dm-0` on that partition; `md0` of `dm-0` and
+    /// `sdb`; `loop0` on a file of the file system on `md0`; a btrfs of `sdc` and `sdd`.
+    struct Machine {
+        dir: tempfile::TempDir,
+    }
+
+    impl Machine {
+        fn new() -> Machine {
+            let machine = Machine {
+                dir: tempfile::tempdir().unwrap(),
+            };
+            for (name, number, under) in [
+                ("sda", "8:0", ""),
+                ("sda/sda1", "8:1", ""),
+                ("sdb", "8:16", ""),
+                ("sdc", "8:32", ""),
+                ("sdd", "8:48", ""),
+                ("dm-0", "253:0", "sda/sda1"),
+                ("md0", "9:0", "dm-0 sdb"),
+                ("loop0", "7:0", ""),
+            ] {
+                machine.add(name, number, under);
+            }
+            let block = machine.sys().join("devices");
+            fs::write(block.join("sda/sda1/partition"), "1\n").unwrap();
+            fs::create_dir(block.join("loop0/loop")).unwrap();
+            fs::write(
+                block.join("loop0/loop/backing_file"),
+                "/raid/disk (deleted)\n",
+            )
+            .unwrap();
+            let devices = machine.sys().join("fs/btrfs/3c0f/devices");
+            fs::create_dir_all(&devices).unwrap();
+            for name in ["sdc", "sdd"] {
+                symlink(block.join(name), devices.join(name)).unwrap();
+            }
+            machine
+        }
+
+        fn sys(&self) -> PathBuf {
+            self.dir.path().join("sys")
+        }
+
+        fn add(&self, name: &str, number: &str, under: &str) {
+            let block = self.sys().join("devices").join(name);
+            fs::create_dir_all(block.join("slaves")).unwrap();
+            fs::write(block.join("dev"), format!("{number}\n")).unwrap();
+            let name = block.file_name().unwrap().to_str().unwrap();
+            for (class, link) in [("class/block", name), ("dev/block", number)] {
+                fs::create_dir_all(self.sys().join(class)).unwrap();
+                symlink(&block, self.sys().join(class).join(link)).unwrap();
+            }
+            for each in under.split_whitespace() {
+                let slave = self.sys().join("devices").join(each);
+                symlink(&slave, block.join("slaves").join(each.replace('/', "-"))).unwrap();
+            }
+        }
+
+        fn stack(&self, device: &str, fs_type: &str, source: &str) -> Result<Stack, String> {
+            let facts = Facts {
+                sys: self.sys(),
+                by_uuid: self.dir.path().join("by-uuid"),
+            };
+            let text = format!(
+                "1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 9:0 / /raid rw - xfs /dev/md0 rw\n\
+                 3 1 {device} / /m rw - {fs_type} {source} rw\n"
+            );
+            let table = Table::parse(text.as_bytes());
+            facts.stack(table.covering(Path::new("/m")).unwrap(), &table)
+        }
+
+        fn check(&self, device: &str, source: &str, own: &[u32], chain: &[u32], all: &[u32]) {
+            let fs_type = if device.starts_with("0:") {
+                "btrfs"
+            } else {
+                "ext4"
+            };
+            let stack = self.stack(device, fs_type, source).unwrap();
+            let short = |devices: &[Device]| -> Vec<u32> {
+                let short = |device: &Device| device.major * 100 + device.minor;
+                devices.iter().map(short).collect()
+            };
+            let found = [short(&stack.own), short(&stack.chain), short(&stack.all)];
+            assert_eq!(found, [own, chain, all], "{device}");
+        }
+    }
+
+    #[test]
+    fn a_stack_is_followed_down_to_its_disks() {
+        let machine = Machine::new();
+        machine.check("8:16", "/dev/sdb", &[816], &[816], &[816]);
+        machine.check("8:1", "/dev/sda1", &[801], &[801, 800], &[801, 800]);
+        let mapped = [25300, 801, 800];
+        machine.check("253:0", "/dev/mapper/a", &[25300], &mapped, &mapped);
+        let raid = [900, 25300, 816, 801, 800];
+        machine.check("9:0", "/dev/md0", &[900], &[900], &raid);
+        let file = [700, 900, 25300, 816, 801, 800];
+        machine.check("7:0", "/dev/loop0", &[700], &[700, 900], &file);
+        machine.check("0:44", "/dev/sdd", &[832, 848], &[], &[832, 848]);
+    }
+
+    #[test]
+    fn what_has_no_device_says_so() {
+        let machine = Machine::new();
+        let refused = machine.stack("0:46", "tmpfs", "tmpfs").unwrap_err();
+        assert_eq!(refused, "tmpfs has no block device");
+        assert!(machine.stack("8:99", "ext4", "/dev/none").is_err());
+    }
+
+    /// Slaves that run in circles, which no kernel makes.
+    #[test]
+    fn a_circle_ends() {
+        let machine = Machine::new();
+        machine.add("dm-1", "253:1", "dm-2");
+        machine.add("dm-2", "253:2", "dm-1");
+        let stack = machine.stack("253:1", "ext4", "/dev/dm-1").unwrap();
+        assert_eq!(stack.all.len(), 2);
+    }
+}

@@ -1,0 +1,102 @@
+//! The bookie's own files, made by hand: what the running agent and `check` make of them.
+
+use super::*;
+
+/// `lastMark` as BookKeeper writes it: number of the journal file, bytes of it.
+fn mark(file: u64, offset: u64) -> Vec<u8> {
+    [file.to_be_bytes(), offset.to_be_bytes()].concat()
+}
+
+/// A bookie with a journal and a ledger directory, both initialised; journal files and entry logs
+/// of 1 MiB.
+fn bookie(bench: &Bench) {
+    for dir in ["j", "l"] {
+        fs::create_dir_all(bench.path(format!("{dir}/current"))).unwrap();
+        let version = format!("{dir}/current/VERSION");
+        bench.write(&version, "4\nbookieHost: \"b:3181\"\n");
+    }
+    let (journal, ledger) = (bench.name("j"), bench.name("l"));
+    let conf = format!(
+        "bookieId=b\njournalDirectories={journal}\nledgerDirectories={ledger}\njournalMaxSizeMB=1\n\
+         logSizeLimit=1048576\nreadOnlyModeOnAnyDiskFullEnabled=true\n"
+    );
+    bench.write("bk_server.conf", conf);
+}
+
+#[test]
+fn a_journal_that_does_not_drain_and_a_start_that_would_fail() {
+    let bench = Bench::new();
+    bookie(&bench);
+    bench.write("l/current/lastMark", mark(0x1a2, 100));
+    bench.write("j/current/1a2.txn", [0; 300]);
+    bench.write("j/current/1a3.txn", [0; 1000]);
+    let (conf, state) = (bench.name("bk_server.conf"), bench.name("state"));
+    let toml = format!(
+        "listen = \"127.0.0.1:0\"\nstate_dir = {state:?}\n[bookie]\nconf = {conf:?}\n\
+         [probe]\ninterval = \"1s\"\n[thresholds]\ndwell = \"1s\"\n"
+    );
+    bench.write("a.toml", toml);
+    let agent = bench.agent(&["--config", "a.toml"]);
+    let journal = bench.name("j");
+    let unmarked = |bytes: u64| {
+        let labels = format!("{{dir=\"{journal}\",role=\"journal\"}}");
+        let line = format!("dirkeeper_journal_unmarked_bytes{labels} {bytes}");
+        wait_until(&line, || agent.metric(&line));
+    };
+    let told = |event: &str| {
+        wait_until(event, || {
+            let (_, events) = agent.get("/api/v1/events?since=0");
+            events.contains(&format!("\"event\":\"{event}\""))
+        });
+    };
+    unmarked(1200);
+    wait_until("a good verdict", || {
+        agent.metric("dirkeeper_restart_would_fail 0")
+    });
+    agent.wait_problem("rolesShareDevice");
+
+    fs::remove_file(bench.path("j/current/1a2.txn")).unwrap();
+    told("restartWouldFail");
+    assert!(agent.metric("dirkeeper_restart_would_fail 1"));
+    let text = agent.status()["restart"].to_string();
+    let expected = format!(
+        "{{\"reasons\":[\"the journal file 1a2.txn, named by lastMark, is not in {journal}\"],\
+         \"wouldSucceed\":false}}"
+    );
+    assert_eq!(text, expected);
+
+    bench.write("j/current/1a2.txn", [0; 300]);
+    told("restartPossible");
+    // More than two files' worth.
+    bench.write("j/current/1a4.txn", vec![0; (2 << 20) + 1]);
+    told("journalNotDraining");
+    bench.write("l/current/lastMark", mark(0x1a4, 1));
+    unmarked(2 << 20);
+    agent.finish();
+}
+
+#[test]
+fn what_makes_no_sense_is_passed_over_as_the_bookie_does() {
+    let bench = Bench::new();
+    bookie(&bench);
+    bench.write("l/current/lastMark", "short");
+    bench.write("j/current/nonsense.txn", "x");
+    bench.fifo("j/current/1a1.txn");
+    bench.write("j/current/1a2.txn", [0; 300]);
+    let output = bench.run(&[
+        "check",
+        "--bookie-conf",
+        "bk_server.conf",
+        "--output",
+        "json",
+    ]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let dirs = document["dirs"].as_array().unwrap();
+    let journal = dirs.iter().find(|dir| dir["role"] == "journal").unwrap();
+    assert_eq!(
+        journal["journal"].to_string(),
+        r#"{"files":1,"oldestId":"1a2","unmarkedBytes":300}"#
+    );
+    assert_eq!(document["restart"]["wouldSucceed"], Value::Bool(true));
+}
