@@ -47,6 +47,10 @@ const IDLE_FILLS: u32 = 10;
 /// Then it is tried again after so long: a limit or a quota may have been lifted.
 const TRY_AGAIN: Duration = Duration::from_secs(600);
 
+/// After the file grew, a rate is not believed for so long: a file system that counts blocks late makes
+/// our writes look like the bookie's. Five seconds until they are counted, ten for the rate to fade.
+const OWN_RATE: Duration = Duration::from_secs(15);
+
 /// How it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BallastState {
@@ -133,6 +137,7 @@ pub(super) struct Ballast {
     for_space: bool,
     /// Since when everything has been well, with room for it.
     calm_since: Option<Elapsed>,
+    grew_at: Option<Elapsed>,
     idle_fills: u32,
     refused_at: Option<Elapsed>,
 }
@@ -152,8 +157,9 @@ impl Ballast {
     /// What the full look that begins now is to do.
     pub(super) fn begin(&mut self, now: Elapsed, facts: Option<&Circumstances>) -> Order {
         self.asked = facts.map_or(Order::None, |facts| self.order(now, facts));
-        self.for_space =
-            facts.is_some_and(|facts| is_short(facts) && !facts.before_bookie && 0 < facts.wanted);
+        self.for_space = facts.is_some_and(|facts| {
+            self.is_short(now, facts) && !facts.before_bookie && 0 < facts.wanted
+        });
         self.asked
     }
 
@@ -167,6 +173,9 @@ impl Ballast {
     pub(super) fn found(&mut self, now: Elapsed, found: Option<u64>, wanted: u64) -> Option<u64> {
         let before = std::mem::replace(&mut self.held, found);
         self.measured = true;
+        if before < found && matches!(self.asked, Order::Fill(_)) {
+            self.grew_at = Some(now);
+        }
         match self.asked {
             Order::Release => {
                 let given = before.filter(|bytes| 0 < *bytes && found == Some(0))?;
@@ -244,7 +253,7 @@ impl Ballast {
         let Some(held) = self.held else {
             return Order::Measure;
         };
-        let unwanted = wanted == 0 || facts.before_bookie || is_short(facts);
+        let unwanted = wanted == 0 || facts.before_bookie || self.is_short(now, facts);
         if unwanted && 0 < held {
             return if self.ours {
                 Order::Release
@@ -262,6 +271,15 @@ impl Ballast {
         Order::Measure
     }
 
+    /// Full, or for a journal so near to it that the bookie may end (BookKeeper #4855): read-only
+    /// does not empty a journal, so it needs room while it still works.
+    fn is_short(&self, now: Elapsed, facts: &Circumstances) -> bool {
+        let ours = self.grew_at.is_some_and(|at| now < at + OWN_RATE);
+        let rate = if ours { 0.0 } else { facts.fill_rate };
+        let near = |space: Space| space.available < journal_floor(rate);
+        facts.full || (facts.role == Role::Journal && facts.space.is_some_and(near))
+    }
+
     /// What is missing would fit, and leave the directory well away from its marks.
     fn has_room(&self, facts: &Circumstances) -> bool {
         let missing = facts.wanted.saturating_sub(self.held());
@@ -269,16 +287,6 @@ impl Ballast {
             .space
             .is_some_and(|space| marks(&space, facts).saturating_add(missing) <= space.available)
     }
-}
-
-/// Full, or for a journal so near to it that the bookie may end (BookKeeper #4855): read-only
-/// does not empty a journal, so it needs room while it still works.
-fn is_short(facts: &Circumstances) -> bool {
-    let emergency = facts.role == Role::Journal
-        && facts
-            .space
-            .is_some_and(|space| space.available < journal_floor(facts.fill_rate));
-    facts.full || emergency
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, and a rate is not below 0
