@@ -216,7 +216,10 @@ pub mod frame {
 
     #[cfg(test)]
     mod tests {
+        use proptest::prelude::*;
+
         use super::*;
+        use crate::mutation::{edited, lengths, pieces};
 
         #[test]
         fn frames_come_out_as_they_went_in_whatever_the_pieces() {
@@ -253,6 +256,47 @@ pub mod frame {
             assert!(read(&[1, 0][..], 3).is_err());
             assert!(read(&[2, 0, 0, 0, 7][..], 3).is_err());
             assert_eq!(read(&[][..], 3).unwrap(), None);
+        }
+
+        fn three_frames() -> Vec<u8> {
+            let mut pipe = Vec::new();
+            for body in [&b""[..], b"one", b"twenty-two"] {
+                write(&mut pipe, body, 100).unwrap();
+            }
+            pipe
+        }
+
+        proptest! {
+            /// Both readers say the same of whatever arrives, in whatever pieces.
+            #[test]
+            fn any_bytes_are_the_same_frames_to_both_readers(
+                bytes in prop_oneof![any::<Vec<u8>>(), edited(three_frames())],
+                lengths in lengths(),
+            ) {
+                let (mut expected, mut rest) = (Vec::new(), &bytes[..]);
+                let end = loop {
+                    match read(&mut rest, 100) {
+                        Ok(Some(frame)) => expected.push(frame),
+                        Ok(None) => break None,
+                        Err(error) => break Some(error.kind()),
+                    }
+                };
+                let (mut frames, mut refused) = (Vec::new(), false);
+                let mut decoder = Decoder::default();
+                for piece in pieces(&bytes, &lengths) {
+                    decoder.push(piece);
+                    while let Ok(Some(frame)) = decoder.next_frame(100) {
+                        frames.push(frame);
+                    }
+                    refused = decoder.next_frame(100).is_err();
+                    if refused {
+                        break;
+                    }
+                }
+                prop_assert_eq!(frames, expected);
+                prop_assert_eq!(refused, end == Some(io::ErrorKind::InvalidData));
+                prop_assert!(decoder.bytes.len() <= bytes.len());
+            }
         }
     }
 }

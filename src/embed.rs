@@ -32,7 +32,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 use crate::clock::Clock;
-use crate::document::Host;
+use crate::document::{Host, shown};
 use crate::health::dir::{Dir, ProbePolicy, Role, Thresholds};
 use crate::health::event::{Event, EventKind};
 use crate::health::moment::Elapsed;
@@ -96,10 +96,10 @@ pub enum StartError {
     #[error("no directory was given")]
     NoDirs,
     /// A path that depends on the working directory.
-    #[error("{} is not an absolute path", .0.display())]
+    #[error("{} is not an absolute path", shown(.0))]
     Relative(PathBuf),
     /// A directory was given twice.
-    #[error("{} was given twice", .0.display())]
+    #[error("{} was given twice", shown(.0))]
     Twice(PathBuf),
     /// The threads or the runtime could not be started.
     #[error("cannot start the monitor's threads")]

@@ -25,6 +25,8 @@ pub mod listener;
 pub mod metrics;
 pub mod mode;
 pub mod monitor;
+#[cfg(test)]
+mod mutation;
 pub mod probe;
 pub mod prober;
 pub mod report;

@@ -4,6 +4,8 @@
 use std::error::Error;
 use std::io::{self, Write};
 
+use crate::health::dir::printable;
+
 /// The error and its sources, outermost first, joined by colons. A layer that the one above has
 /// already quoted is left out, because many libraries print their source as well as link it. A
 /// layer of several lines, such as all problems of a configuration, follows line by line.
@@ -31,7 +33,9 @@ pub fn text(error: &(dyn Error + 'static)) -> String {
 /// Writes the error to standard error, and below it what to do about it, if somebody knows.
 /// A standard error that takes nothing is no reason to fail once more.
 pub fn print(error: &(dyn Error + 'static), remedy: Option<&str>) {
-    let mut lines = format!("dirkeeper: {}\n", text(error));
+    let lines = text(error);
+    let lines: Vec<String> = lines.lines().map(printable).collect();
+    let mut lines = format!("dirkeeper: {}\n", lines.join("\n"));
     if let Some(remedy) = remedy {
         lines.push_str("  try: ");
         lines.push_str(remedy);

@@ -11,6 +11,7 @@ use dirkeeper::health::observation::{
     Cookie, Device, Durations, Failure, Finding, Identity, InFlight, Look, Medium, Mount,
     Observation, Operation, Space,
 };
+use dirkeeper::health::outlier::{Sample, compare};
 use dirkeeper::health::policy::{Mode, Policy};
 use dirkeeper::health::status::{Axis, Status};
 use dirkeeper::health::tracker::Tracker;
@@ -317,5 +318,81 @@ proptest! {
         prop_assert!(!book.trouble, "trouble without an end");
         prop_assert_eq!(tracker.node().wanted(), Some(Mode::Writable));
         prop_assert!(tracker.node().high_priority_writes());
+    }
+}
+
+const MEDIA: [Medium; 5] = [
+    Medium::SolidState,
+    Medium::Rotating,
+    Medium::Network,
+    Medium::Memory,
+    Medium::Unknown,
+];
+
+/// Directories on some of thirty disks, each of the medium that its number says; zeros included.
+fn samples() -> impl Strategy<Value = Vec<Sample>> {
+    let micros = prop_oneof![1 => Just(0), 6 => 500..9_000_u32, 2 => any::<u32>()];
+    let sample = (0..30_u32, prop::collection::vec(micros, 0..9));
+    let sample = sample.prop_map(|(minor, micros)| Sample {
+        device: Device { major: 8, minor },
+        medium: MEDIA[usize::from(minor > 20) * (minor as usize % 5)],
+        micros,
+    });
+    prop::collection::vec(sample, 0..60)
+}
+
+fn outliers(samples: &[Sample]) -> Vec<Option<bool>> {
+    let compared = compare(samples).into_iter();
+    compared
+        .map(|found| found.map(|found| found.is_over()))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_order_of_directories_does_not_matter(
+        (samples, order) in samples().prop_flat_map(|samples| {
+            let order: Vec<usize> = (0..samples.len()).collect();
+            (Just(samples), Just(order).prop_shuffle())
+        }),
+    ) {
+        let verdicts = outliers(&samples);
+        let shuffled: Vec<Sample> = order.iter().map(|place| samples[*place].clone()).collect();
+        let expected: Vec<_> = order.iter().map(|place| verdicts[*place]).collect();
+        prop_assert_eq!(outliers(&shuffled), expected);
+    }
+
+    #[test]
+    fn outliers_are_outliers_in_any_unit_above_the_floor(
+        samples in samples(), factor in 1..1000_u32,
+    ) {
+        let scaled = |factor: u32| -> Vec<Sample> {
+            // No overflow, and every number far above every floor.
+            let up = |micros: &u32| (micros % 40 + 1) * 100_000 * factor;
+            let scale = |sample: &Sample| Sample {
+                micros: sample.micros.iter().map(up).collect(),
+                ..sample.clone()
+            };
+            samples.iter().map(scale).collect()
+        };
+        prop_assert_eq!(outliers(&scaled(1)), outliers(&scaled(factor)));
+    }
+
+    #[test]
+    fn most_are_never_outliers_and_nobody_is_both_over_and_back(samples in samples()) {
+        let compared = compare(&samples);
+        let mut over: BTreeMap<Device, bool> = BTreeMap::new();
+        for (sample, found) in samples.iter().zip(&compared) {
+            prop_assert!(sample.medium != Medium::Memory || found.is_none());
+            if let Some(found) = found {
+                prop_assert!(!(found.is_over() && found.is_back()));
+                prop_assert!(!found.text().is_empty() && 4 <= found.siblings);
+                over.insert(sample.device, found.is_over());
+            }
+        }
+        let outliers = over.values().filter(|over| **over).count();
+        prop_assert!(2 * outliers <= over.len(), "{} of {}", outliers, over.len());
     }
 }

@@ -124,6 +124,17 @@ fn weaknesses_of_bookkeeper_are_shown_and_not_shared() {
     }
 }
 
+// One slow disk of many, too few disks, load, mixed media. BookKeeper looks at no latency.
+#[test]
+fn outliers_among_siblings() {
+    for name in ["dying", "four", "load", "media"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scenarios/latency");
+        let path = path.join(name).with_extension("jsonl");
+        let input = fs::read_to_string(&path).unwrap();
+        check_expected(&path, Semantics::Dirkeeper, &input);
+    }
+}
+
 // UPDATE_EXPECT=1 rewrites the output.
 #[test]
 fn example_of_the_documentation_is_right() {

@@ -305,6 +305,22 @@ fn links_in_documents_lead_somewhere() {
 }
 
 #[test]
+fn every_fault_is_on_its_page() {
+    let read = |path: &str| std::fs::read_to_string(tree::root().join(path)).unwrap();
+    let (tests, page) = (read("tests/faults/main.rs"), read("docs/faults.md"));
+    let names = tests.split('"').filter(|word| word.starts_with('F'));
+    let numbers = names.filter_map(|name| Some(name.split_once('_')?.0));
+    let broken: Vec<String> = numbers
+        .filter(|number| !page.contains(&format!("| {number} ")))
+        .map(str::to_owned)
+        .collect();
+    check(
+        "scripts/faults measures it and writes docs/faults.md",
+        &broken,
+    );
+}
+
+#[test]
 fn the_changelog_has_its_form() {
     check(
         "see the first lines of CHANGELOG.md",

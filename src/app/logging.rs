@@ -5,9 +5,12 @@
 use std::io::IsTerminal;
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::debug_fn;
 
 use crate::config::LogLevel;
+use crate::document::printable;
 
 /// Lines that may wait. A line is at most some hundred bytes, so this is less than a megabyte in
 /// the worst case, and more than every directory of a large node changing twice.
@@ -44,11 +47,20 @@ pub(super) fn start(level: LogLevel) -> Log {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
+    // Whatever a directory, an error or a hook is called or says: one line, and no other.
+    let fields = debug_fn(|writer, field, value| {
+        let text = printable(&format!("{value:?}"));
+        match field.name() {
+            "message" => write!(writer, "{text}"),
+            name => write!(writer, "{name}={text}"),
+        }
+    });
     let subscriber = tracing_subscriber::fmt()
         .with_writer(writer)
         .with_max_level(level)
         .with_ansi(colours)
         .with_target(false)
+        .fmt_fields(fields.delimited(" "))
         .finish();
     // A second start within one process (tests) keeps the first log.
     let _ = tracing::subscriber::set_global_default(subscriber);

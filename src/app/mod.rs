@@ -25,7 +25,7 @@ pub use reload::Problem;
 use crate::child;
 use crate::clock::Clock;
 use crate::config::{self, Config, Sources};
-use crate::document::{About, Host};
+use crate::document::{About, Host, shown};
 use crate::health::dir::Role;
 use crate::http;
 use crate::listener::{Dispatcher, HookOptions, Listener};
@@ -61,7 +61,7 @@ pub struct Started {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The state directory belongs to another agent, or to a newer version.
-    #[error("cannot use the state directory {}", .dir.display())]
+    #[error("cannot use the state directory {}", shown(.dir))]
     State {
         /// Which.
         dir: PathBuf,
@@ -69,7 +69,7 @@ pub enum StartError {
         source: StoreError,
     },
     /// The token file cannot be used.
-    #[error("cannot use the control_token_file {}: {why}", .file.display())]
+    #[error("cannot use the control_token_file {}: {why}", shown(.file))]
     Token {
         /// Which.
         file: PathBuf,
@@ -138,7 +138,7 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         } else {
             "directories"
         },
-        state_dir.display()
+        shown(state_dir)
     );
     greet(&started);
     loop {

@@ -379,3 +379,73 @@ fn semantics_parser() -> impl TypedValueParser<Value = Semantics> {
             .expect("only words of semantics are possible values")
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mutation::edited;
+
+    fn word() -> impl Strategy<Value = OsString> {
+        let known = [
+            "run",
+            "check",
+            "status",
+            "events",
+            "config",
+            "show",
+            "hook",
+            "test",
+            "simulate",
+            "--dir",
+            "--dir=ledger=/a",
+            "--since",
+            "--timeout",
+            "--url",
+            "--listen",
+            "--output",
+            "json",
+            "8s",
+            "--event",
+            "diskFull",
+            "--",
+            "-",
+            "http://a:1",
+            "[::1]:80",
+            "--explain",
+            "--follow",
+        ];
+        let known = prop::sample::select(known.to_vec());
+        let bytes = prop_oneof![
+            6 => known.clone().prop_map(|word| word.as_bytes().to_vec()),
+            2 => known.prop_flat_map(edited),
+            1 => any::<Vec<u8>>(),
+        ];
+        bytes.prop_map(OsString::from_vec)
+    }
+
+    proptest! {
+        /// Also without a terminal, and whatever the shell passed on.
+        #[test]
+        fn any_words_are_a_command_or_an_error(words in prop::collection::vec(word(), 0..7)) {
+            let words = std::iter::once(OsString::from("dirkeeper")).chain(words);
+            if let Err(error) = Arguments::try_parse_from(words) {
+                prop_assert!(!error.to_string().is_empty());
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_a_directory_with_its_role_or_an_error(
+            bytes in prop_oneof![any::<Vec<u8>>(), edited("ledger=/mnt/l1")],
+        ) {
+            let value = OsString::from_vec(bytes.clone());
+            let starts = Role::ALL.map(|role| format!("{}=", role.name()).into_bytes());
+            let start = starts.iter().find(|start| bytes.starts_with(start));
+            let is_one = start.is_some_and(|start| start.len() < bytes.len());
+            prop_assert_eq!(parse_dir(value.clone()).ok(), is_one.then_some(value));
+        }
+    }
+}

@@ -10,7 +10,7 @@ use super::block_on;
 use super::exit::{Exit, Failure};
 use super::remote::{Agent, PAGE};
 use super::terminal::{Terminal, Tone, print, printable, words};
-use crate::document::EventDocument;
+use crate::document::{self, EventDocument};
 use crate::health::event::EventKind;
 use crate::http_client::Heard;
 use crate::report;
@@ -138,7 +138,10 @@ impl Printer<'_> {
         let wanted = self.kinds.iter().any(|kind| kind.name() == head.event);
         if wanted || self.kinds.is_empty() {
             match self.output {
-                Output::Json => print(&format!("{}\n", json.trim().replace('\n', " ")))?,
+                Output::Json => {
+                    let json = document::quiet(json.trim().replace('\n', " "));
+                    print(&(json + "\n"))?;
+                }
                 Output::Human => print(&line(&parse(json)?, self.terminal))?,
             }
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::check::exit_of;
 use super::terminal::{self, Terminal, Tone, percent, printable, words};
-use crate::document::{path_text, shown_space, shown_usage, timestamp_text};
+use crate::document::{shown, shown_space, shown_usage, timestamp_text};
 use crate::health::moment::Timestamp;
 use crate::health::observation::{Medium, Mount, Operation};
 use crate::health::snapshot::{DirView, Snapshot};
@@ -23,7 +23,7 @@ pub fn explain(snapshot: &Snapshot, terminal: Terminal) -> String {
 }
 
 fn block(dir: &DirView, terminal: Terminal) -> String {
-    let path = printable(&path_text(&dir.path));
+    let path = shown(&dir.path);
     let status = words(dir.status.name());
     let tone = Tone::of_severity(dir.severity.name());
     let mut text = format!(
@@ -124,8 +124,8 @@ fn space(dir: &DirView) -> String {
 }
 
 fn mount(mount: &Mount) -> Vec<String> {
-    let point = printable(&path_text(&mount.point));
-    let root = printable(&path_text(&mount.root));
+    let point = shown(&mount.point);
+    let root = shown(&mount.root);
     let part = if root == "/" {
         String::new()
     } else {

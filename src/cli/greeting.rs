@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::terminal::printable;
 use crate::app::Started;
-use crate::document::path_text;
+use crate::document::shown;
 
 /// Sources of observation that need no privilege. Which of them work for a directory is in the
 /// snapshot.
@@ -16,7 +16,7 @@ const SOURCES: &str = "statvfs, probe, mountinfo";
 pub fn greeting(started: &Started) -> String {
     let mut text = format!("dirkeeper {} watches\n", crate::VERSION);
     for (role, path) in &started.dirs {
-        let path = printable(&path_text(path));
+        let path = shown(path);
         text.push_str(&format!("  {:<8}{path}\n", role.name()));
     }
     let mut say = |what: &str, value: &str| text.push_str(&format!("{what:<10}{value}\n"));
@@ -26,7 +26,7 @@ pub fn greeting(started: &Started) -> String {
     }
     say("page", &page(started.address));
     say("metrics", &(url(started.address) + "metrics"));
-    say("state", &printable(&path_text(&started.state_dir)));
+    say("state", &shown(&started.state_dir));
     text
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::terminal::{limit, percent, words};
+use super::terminal::{limit, percent, printable, words};
 use crate::document::{DirDocument, StatusDocument};
 
 /// How many directories are described before the rest is only counted: some readers cut the line
@@ -69,18 +69,9 @@ fn one(dir: &DirDocument) -> String {
     text
 }
 
-/// Text without a bar of its own, which simple readers take for the begin of the data, and without
-/// a second line: these and other control characters are written `\xNN`.
+/// Text on one line without a bar of its own, which simple readers take for the begin of the data.
 fn one_line(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for character in text.trim().chars() {
-        if character == '|' || character.is_control() {
-            line.push_str(&format!("\\x{:02x}", u32::from(character)));
-        } else {
-            line.push(character);
-        }
-    }
-    line
+    printable(text).replace('|', "\\x7c")
 }
 
 /// `'label'=value;warn;critical;min;max` for each directory; the value is U where it is not known.

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::args::SimulateArguments;
 use super::exit::{Exit, Failure};
 use super::simulate::{self, SimulateError};
+use crate::document::shown;
 
 /// Runs the command.
 ///
@@ -19,7 +20,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Exit, Failure> {
         simulate::run(semantics, io::stdin().lock(), output)
     } else {
         let file = File::open(&arguments.file).map_err(|error| {
-            let path = arguments.file.display();
+            let path = shown(&arguments.file);
             Failure::io(format!("cannot read {path}"), error)
         })?;
         simulate::run(semantics, BufReader::new(file), output)
@@ -30,7 +31,7 @@ pub fn run(arguments: &SimulateArguments) -> Result<Exit, Failure> {
         Err(error @ SimulateError::Data { .. }) => Err(Failure::new(Exit::Data, error)),
         Err(error @ SimulateError::Read(_)) => {
             let error = anyhow::Error::new(error);
-            let name = arguments.file.display().to_string();
+            let name = shown(&arguments.file);
             Err(Failure::new(Exit::Io, error.context(name)))
         }
         Err(error) => Err(Failure::new(Exit::Io, error)),

@@ -7,7 +7,7 @@ use super::remote::Agent;
 use super::terminal::{self, Terminal, Tone, print, printable, words};
 use super::{block_on, check, table};
 use crate::clock::Clock;
-use crate::document::{ListenerDocument, ModeDocument, StatusDocument, timestamp_text};
+use crate::document::{self, ListenerDocument, ModeDocument, StatusDocument, timestamp_text};
 
 /// An agent makes a picture at least every few seconds, network disks included; one older than this
 /// is worth a warning.
@@ -22,7 +22,7 @@ pub fn run(arguments: &StatusArguments) -> Result<Exit, Failure> {
     let body = block_on(agent.status())?;
     let document: StatusDocument = agent.parse(&body)?;
     match arguments.output {
-        Output::Json => print(&(body.trim_end().to_owned() + "\n"))?,
+        Output::Json => print(&(document::quiet(body.trim_end().to_owned()) + "\n"))?,
         Output::Human => {
             let now = timestamp_text(Clock::start().now().wall);
             print(&render(&document, &now, Terminal::stdout()))?;

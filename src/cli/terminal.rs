@@ -8,6 +8,7 @@ use clap::builder::styling::{AnsiColor, Style};
 
 use super::exit::{Exit, Failure};
 use crate::document;
+pub use crate::document::printable;
 
 /// Writes a result to standard output, at once.
 ///
@@ -135,21 +136,6 @@ impl Terminal {
         paragraph.push('\n');
         paragraph
     }
-}
-
-/// The text without what would move the cursor or end the line: control characters are written
-/// `\n`, `\t`, `\u{1b}`.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    shown
 }
 
 /// A word of the API as people write it: `almostFull` is almost full.
@@ -283,8 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_move_the_cursor() {
-        assert_eq!(printable("a\nb\x1b[2J\u{9b}ü"), "a\\nb\\u{1b}[2J\\u{9b}ü");
+    fn names_are_words() {
         assert_eq!(words("almostFull"), "almost full");
         assert_eq!(words("readOnly"), "read-only");
     }

@@ -11,7 +11,7 @@ use super::keys::{Key, Section};
 use super::layer::{Layer, Slot, resolve};
 use super::problem::{Place, Problems, Wrong};
 use super::value::{Value, absolute};
-use crate::health::dir::{Dir, ProbePolicy, Role, Thresholds};
+use crate::health::dir::{Dir, ProbePolicy, Role, Thresholds, path_text};
 
 /// Watching costs up to 64 KB for each directory; no machine has so many disks, and 64 MB are the
 /// most that an agent beside a bookie may take.
@@ -152,7 +152,7 @@ fn from_flag(flag: &OsString, problems: &mut Problems) -> Option<Named> {
         ),
         (_, _, Err(wrong)) => wrong,
     };
-    problems.error(wrong.at(place, "dir", flag.to_string_lossy()));
+    problems.error(wrong.at(place, "dir", path_text(flag.as_ref())));
     None
 }
 

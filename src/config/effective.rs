@@ -5,6 +5,7 @@ use super::Config;
 use super::keys::{Key, Section};
 use super::layer::{Layer, Slot};
 use super::value::Value;
+use crate::health::dir::shown;
 
 /// The effective configuration as TOML.
 #[must_use]
@@ -51,7 +52,8 @@ fn line(key: Key, slot: &Slot) -> String {
     match &slot.value {
         None => format!("# {name} is not set"),
         Some(Value::Path(path)) if path.to_str().is_none() => format!(
-            "# {name} is {path:?} ({}), which TOML cannot express",
+            "# {name} is {} ({}), which TOML cannot express",
+            shown(path),
             slot.place
         ),
         Some(value) => format!("{name} = {}  # {}", value.to_toml(), slot.place),

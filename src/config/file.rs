@@ -10,9 +10,9 @@ use toml::de::{DeArray, DeString, DeTable, DeValue};
 use super::bookie_conf;
 use super::keys::{KEYS, Key, LATER, Section, join};
 use super::layer::{Layer, Slot};
-use super::problem::{Place, Problems, Wrong, printable};
+use super::problem::{Place, Problems, Wrong};
 use super::value::nearest;
-use crate::health::dir::Role;
+use crate::health::dir::{Role, printable};
 
 /// Longest value that is shown in a problem.
 const SHOWN_LIMIT: usize = 80;

@@ -8,9 +8,10 @@ use super::dirs;
 use super::file::FileSettings;
 use super::keys::{Key, Section};
 use super::layer::Layer;
-use super::problem::{Problems, printable};
+use super::problem::Problems;
 use super::source;
 use super::value::{Value, quote};
+use crate::health::dir::{path_text, printable, shown};
 
 /// The TOML that means the same as a bookie's file. Relative directories in it are relative to
 /// `home`. Blocks on the file's disk.
@@ -44,7 +45,7 @@ fn translate(
     let mapped = bookie_conf::map(path, file, home, problems);
     let named = dirs::join(&FileSettings::default(), &mapped.dirs, &[], problems);
 
-    let mut text = format!("# Made by `dirkeeper config import {}`.\n", path.display());
+    let mut text = format!("# Made by `dirkeeper config import {}`.\n", shown(path));
     for warning in &problems.clone().sorted().warnings {
         push(&mut text, &format!("# warning: {warning}"));
     }
@@ -60,10 +61,7 @@ fn translate(
         "# With its file named here, all of this is read from it, and the keys of the first list\n\
          # below too:",
     );
-    push(
-        &mut text,
-        &format!("# conf = {}", quote(&path.to_string_lossy())),
-    );
+    push(&mut text, &format!("# conf = {}", quote(&path_text(path))));
     let any_full = "readOnlyModeOnAnyDiskFullEnabled";
     if let (Some(flag), Some(line)) = (
         file.values.read_only_mode_on_any_disk_full_enabled,
@@ -72,7 +70,7 @@ fn translate(
         let name = Key::ReadOnlyOnAnyFull.row().name;
         push(
             &mut text,
-            &format!("{name} = {flag}  # {}:{line}", path.display()),
+            &format!("{name} = {flag}  # {}:{line}", shown(path)),
         );
     }
     text.push_str(&rows(&mapped.layer, Section::Bookie));

@@ -13,6 +13,7 @@ use super::problem::{Place, Problem, Problems, Wrong};
 use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
 use super::{Config, EventsConfig, LogLevel, Origin, Sources};
+use crate::health::dir::path_text;
 use crate::health::policy::Policy;
 
 /// Reads and checks the configuration. Blocks on the disks of the configuration files: at run time,
@@ -124,7 +125,7 @@ fn flags(sources: &Sources, node: &mut Layer, problems: &mut Problems) {
         let place = Place::Flag("--state-dir");
         match absolute(path) {
             Ok(path) => node.set(Key::StateDir, Slot::new(Value::Path(path), place)),
-            Err(wrong) => problems.error(wrong.at(place, "state_dir", path.to_string_lossy())),
+            Err(wrong) => problems.error(wrong.at(place, "state_dir", path_text(path))),
         }
     }
     let without_file = sources.configuration_file().is_none();
@@ -176,7 +177,7 @@ fn whole(node: &Layer, dirs: &Dirs, problems: &mut Problems) {
                 format!(
                     "shares a path with the watched directory {}: a bad disk would take the state \
                      with it",
-                    dir.path.display()
+                    path_text(&dir.path)
                 ),
                 "keep the state on a disk that is not watched",
             );

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::health::dir::{path_text, printable, shown};
+
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
@@ -39,8 +41,8 @@ impl fmt::Display for Place {
             Place::File {
                 path,
                 line: Some(line),
-            } => write!(f, "{}:{line}", path.display()),
-            Place::File { path, line: None } => write!(f, "{}", path.display()),
+            } => write!(f, "{}:{line}", shown(path)),
+            Place::File { path, line: None } => f.write_str(&shown(path)),
             Place::Flag(flag) => f.write_str(flag),
             Place::Derived => f.write_str("derived"),
             Place::Default => f.write_str("default"),
@@ -96,7 +98,7 @@ struct ProblemDocument<'a> {
 impl Serialize for Problem {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let (file, line, flag) = match &self.place {
-            Place::File { path, line } => (Some(path.display().to_string()), *line, None),
+            Place::File { path, line } => (Some(path_text(path)), *line, None),
             Place::Flag(flag) => (None, None, Some(*flag)),
             Place::Derived | Place::Default => (None, None, None),
         };
@@ -162,12 +164,6 @@ impl fmt::Display for Problems {
 
 impl std::error::Error for Problems {}
 
-/// The text on one line: a value goes to terminals and into comments.
-pub(super) fn printable(text: &str) -> String {
-    let visible = |c: char| if c.is_control() { '?' } else { c };
-    text.chars().map(visible).collect()
-}
-
 /// What is wrong with one value, before it is known where it stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Wrong {
@@ -193,8 +189,8 @@ impl Wrong {
             place,
             key: printable(&key.into()),
             value: printable(&value.into()),
-            problem: self.problem,
-            remedy: self.remedy,
+            problem: printable(&self.problem),
+            remedy: printable(&self.remedy),
         }
     }
 }

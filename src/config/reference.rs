@@ -105,6 +105,12 @@ unit: `\"1GiB\"` is 2^30 bytes, `\"1GB\"` 10^9. Ratios are numbers, `0.95` and n
 that is not known is an error, and all errors are reported together. `dirkeeper config check` reports
 them, `dirkeeper config show` prints each value with the place it comes from.
 
+A path may have any name. TOML and a bookie's file are text: a name with bytes that are not UTF-8 can
+be given by `--dir` only, beside a file too. In all that is read by programs a path is as it is, with
+such bytes written `\\xNN`; where the name itself has `\\x` and two hexadecimal digits, its backslash is
+written `\\x5c`, so that no two paths look the same. What people read has control characters written
+so as well.
+
 A changed file is read again when it changes on disk and on SIGHUP. A valid one takes effect as a
 whole; an invalid one changes nothing and is reported. Keys that need a restart are marked.
 ";

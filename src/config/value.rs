@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::problem::Wrong;
+use crate::health::dir::{path_text, steers};
 use crate::health::event::EventKind;
 
 /// Type of a key.
@@ -196,7 +197,7 @@ impl Value {
             Value::Size(bytes) => quote(&size_text(*bytes)),
             Value::Ratio(ratio) => format!("{ratio:?}"),
             Value::Count(count) => count.to_string(),
-            Value::Path(path) => quote(&path.to_string_lossy()),
+            Value::Path(path) => quote(&path_text(path)),
             Value::Address(address) => quote(&address.to_string()),
             Value::Text(text) => quote(text),
             Value::Version(version) => quote(&version.to_string()),
@@ -320,7 +321,7 @@ pub(super) fn quote(text: &str) -> String {
             '\n' => quoted.push_str("\\n"),
             '\t' => quoted.push_str("\\t"),
             '\r' => quoted.push_str("\\r"),
-            c if c.is_control() => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c if steers(c) => quoted.push_str(&format!("\\u{:04X}", u32::from(c))),
             c => quoted.push(c),
         }
     }

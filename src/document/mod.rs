@@ -11,11 +11,12 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use serde::Serialize;
 
+use crate::health::dir::steers;
 use crate::health::moment::Timestamp;
 use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
-pub use crate::health::dir::path_text;
+pub use crate::health::dir::{path_text, printable, shown};
 pub use event::{
     CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
     reference as event_reference,
@@ -51,13 +52,34 @@ pub struct About {
     pub control: &'static str,
 }
 
-/// A document as one line of JSON.
+/// A document as one line of JSON. What would steer a terminal is escaped, also where JSON allows it
+/// as it is: the document may be printed.
 ///
 /// # Panics
 /// Never for the documents of this module: they have string keys and finite numbers only.
 #[must_use]
 pub fn json<T: Serialize>(document: &T) -> String {
-    serde_json::to_string(document).expect("documents have string keys and write to memory")
+    let json = serde_json::to_string(document);
+    quiet(json.expect("documents have string keys and write to memory"))
+}
+
+/// The same JSON with nothing in its strings that steers a terminal. The blanks between its parts
+/// stay, which no string can have as they are.
+#[must_use]
+pub fn quiet(json: String) -> String {
+    let steers = |character| steers(character) && !matches!(character, '\n' | '\r' | '\t');
+    if !json.contains(steers) {
+        return json;
+    }
+    let mut quiet = String::with_capacity(json.len() + 16);
+    for character in json.chars() {
+        if steers(character) {
+            quiet.push_str(&format!("\\u{:04x}", u32::from(character)));
+        } else {
+            quiet.push(character);
+        }
+    }
+    quiet
 }
 
 /// A word of the contract as people write it: `almostFull` is almost full.
@@ -146,6 +168,16 @@ mod tests {
         assert_eq!(rounded_ratio(0.949_999_9, &[0.95]), 0.949_999_9);
         assert_eq!(rounded_ratio(0.950_000_1, &[0.95]), 0.950_000_1);
         assert_eq!(rounded_ratio(0.95, &[0.95]), 0.95);
+    }
+
+    #[test]
+    fn json_does_not_steer_a_terminal_and_says_the_same() {
+        let odd = "a\u{7f}\u{9b}2J\u{202e}\n\"\\ü";
+        let line = json(&odd);
+        assert_eq!(line, r#""a\u007f\u009b2J\u202e\n\"\\ü""#);
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), odd);
+        let pretty = "{\n\t\"a\": 1\r\n}".to_owned();
+        assert_eq!(quiet(pretty.clone()), pretty);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::{About, Host};
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
+use crate::health::latency::{LatencyView, StepView};
 use crate::health::moment::Timestamp;
 use crate::health::observation::{Device, Medium, Mount, Operation, Space};
 use crate::health::policy::{HighPriorityRoom, Mode};
@@ -60,6 +61,7 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         last_observation: None,
         last_probe_success: None,
         durations: BTreeMap::new(),
+        latency: LatencyView::default(),
         in_flight: None,
         mount: None,
         sources: Vec::new(),
@@ -95,6 +97,15 @@ pub(crate) fn writable_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVi
             (Operation::Compare, Duration::from_micros(1)),
             (Operation::Unlink, Duration::from_micros(70)),
         ]),
+        latency: LatencyView {
+            score: Some(26),
+            steps: vec![StepView {
+                step: Operation::Sync,
+                last: millis(3),
+                median: millis(2),
+                max: millis(140),
+            }],
+        },
         mount: Some(mount(path.as_ref())),
         sources: vec!["statvfs", "probe", "mountinfo"],
         transitions: BTreeMap::from([(Status::Writable, 1)]),

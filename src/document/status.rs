@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     About, CauseDocument, mode_name, path_text, rounded_ratio, timestamp_text, usage_ratio,
 };
+use crate::health::latency::LatencyView;
 use crate::health::observation::{Mount, Operation, Space};
 use crate::health::snapshot::{DirView, ForecastView, ListenerView, SelfView, Snapshot};
 use crate::health::status::Evidence;
@@ -168,6 +169,9 @@ pub struct DirDocument {
     pub forecast: Option<ForecastDocument>,
     /// The active probe.
     pub probe: ProbeDocument,
+    /// How fast it has been lately.
+    #[serde(default)]
+    pub latency: LatencyDocument,
     /// Where it is mounted.
     pub mount: Option<MountDocument>,
     /// Active sources of observation.
@@ -197,6 +201,7 @@ impl DirDocument {
             space: SpaceDocument::new(dir),
             forecast: dir.forecast.map(ForecastDocument::new),
             probe: ProbeDocument::new(dir),
+            latency: LatencyDocument::new(&dir.latency),
             mount: dir.mount.as_ref().map(MountDocument::new),
             sources: dir.sources.iter().map(|&name| name.to_owned()).collect(),
             evidence: dir.evidence.iter().map(EvidenceDocument::new).collect(),
@@ -334,6 +339,45 @@ pub struct DurationsDocument {
     pub sync: Option<f64>,
     /// Reading it back.
     pub read: Option<f64>,
+}
+
+/// How fast a directory has been in its newest probes, at most sixty.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LatencyDocument {
+    /// Slow score, from 1, never late, to 100, always late; null before the first probe.
+    pub score: Option<u8>,
+    /// `create`, `write`, `sync`, `read`, `unlink`, each if it was done.
+    pub steps: BTreeMap<String, StepDocument>,
+}
+
+/// Seconds that a step of the probe took.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StepDocument {
+    /// In the newest probe.
+    pub last_seconds: f64,
+    /// In the middle.
+    pub median_seconds: f64,
+    /// At most.
+    pub max_seconds: f64,
+}
+
+impl LatencyDocument {
+    fn new(latency: &LatencyView) -> LatencyDocument {
+        let steps = latency.steps.iter().map(|view| {
+            let document = StepDocument {
+                last_seconds: view.last.as_secs_f64(),
+                median_seconds: view.median.as_secs_f64(),
+                max_seconds: view.max.as_secs_f64(),
+            };
+            (view.step.name().to_owned(), document)
+        });
+        LatencyDocument {
+            score: latency.score,
+            steps: steps.collect(),
+        }
+    }
 }
 
 /// Where a directory is mounted.

@@ -35,18 +35,60 @@ impl Role {
     }
 }
 
-/// A path as text: bytes that are not UTF-8 are written `\xNN`.
+/// A path as text: bytes that are not UTF-8 are written `\xNN`. Where the name itself has `\x` and two
+/// hexadecimal digits, its backslash is written `\x5c`, so that no two paths have the same text.
 #[must_use]
 pub fn path_text(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            text.push_str(&format!("\\x{byte:02x}"));
+        let mut rest = chunk.valid();
+        while let Some(at) = rest.find("\\x") {
+            let (before, after) = rest.split_at(at);
+            let digits = after.as_bytes().get(2..4);
+            let looks_escaped = digits.is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit));
+            text.push_str(before);
+            text.push_str(if looks_escaped { "\\x5c" } else { "\\" });
+            rest = &after[1..];
         }
+        text.push_str(rest);
+        escape(chunk.invalid(), &mut text);
     }
     text
+}
+
+/// A path within a sentence for people: its text, made [`printable`].
+#[must_use]
+pub fn shown(path: &Path) -> String {
+    printable(&path_text(path))
+}
+
+/// Text for one line that people read, on a terminal, in a log or on the page: what [`steers`] is
+/// written `\xNN`, byte by byte, so that the texts of two paths still differ.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if steers(character) {
+            escape(character.encode_utf8(&mut [0; 4]).as_bytes(), &mut shown);
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
+/// The character would end the line, steer the terminal, or turn the direction of all that follows:
+/// with one in a name, an output could say what nobody wrote.
+#[must_use]
+pub fn steers(character: char) -> bool {
+    character.is_control() || matches!(character, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn escape(bytes: &[u8], text: &mut String) {
+    for byte in bytes {
+        text.push_str(&format!("\\x{byte:02x}"));
+    }
 }
 
 /// Identifies a watched directory within one run of the agent. Stays the same through reloads for
@@ -143,6 +185,8 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -150,5 +194,41 @@ mod tests {
         let text = |bytes: &[u8]| path_text(Path::new(OsStr::from_bytes(bytes)));
         assert_eq!(text("/mnt/l 1/ü".as_bytes()), "/mnt/l 1/ü");
         assert_eq!(text(b"/mnt/\xff\xc3"), "/mnt/\\xff\\xc3");
+        assert_eq!(text(b"/a\\xff\\x\\\xff"), r"/a\x5cxff\x\\xff");
+    }
+
+    #[test]
+    fn nothing_in_a_printable_text_steers() {
+        assert_eq!(
+            printable("a\nb\x1b[2J\u{9b}ü\u{202e}"),
+            r"a\x0ab\x1b[2J\xc2\x9bü\xe2\x80\xae"
+        );
+    }
+
+    proptest! {
+        /// Names of what is near an escape, and of any bytes.
+        #[test]
+        fn two_paths_have_two_texts_printable_or_not(
+            one in odd_name(),
+            other in odd_name(),
+        ) {
+            let text = |bytes: &[u8]| path_text(Path::new(OsStr::from_bytes(bytes)));
+            let (first, second) = (text(&one), text(&other));
+            prop_assert_eq!(first == second, one == other);
+            let (first, second) = (printable(&first), printable(&second));
+            prop_assert_eq!(first == second, one == other);
+            prop_assert!(!first.chars().any(steers), "{:?}", first);
+            prop_assert_eq!(printable(&first), first.clone());
+        }
+    }
+
+    fn odd_name() -> impl Strategy<Value = Vec<u8>> {
+        let pieces: [&[u8]; 12] = [
+            b"\\", b"\\x", b"0a", b"\n", b"ff", b"\xff", b"5c", b"x", b"\xc2", b"\x9b", b"F",
+            b"\\xff",
+        ];
+        let piece = prop::sample::select(pieces.to_vec());
+        let near = prop::collection::vec(piece, 0..5).prop_map(|pieces| pieces.concat());
+        prop_oneof![near, prop::collection::vec(any::<u8>(), 0..6)]
     }
 }

@@ -57,7 +57,7 @@ event_kinds! {
     DiskBelowWarn "diskBelowWarn" Ok "Usage went below the warn threshold without having been full.";
     DiskReadOnly "diskReadOnly" Critical "The file system refuses writes: mounted read-only or given up by the kernel.";
     DiskHung "diskHung" Critical "An operation has been running for longer than its deadline.";
-    DiskSlow "diskSlow" Warning "Probes are over the latency limit repeatedly.";
+    DiskSlow "diskSlow" Warning "Probes are over the latency limit repeatedly, or much slower than those of sibling disks.";
     DiskVanished "diskVanished" Critical "The mount or the directory is not there any more.";
     DiskReplaced "diskReplaced" Critical "Another disk or directory is in the place of the known one.";
     DiskRecovered "diskRecovered" Ok "Access or latency is good again; the event names its axis.";

@@ -3,8 +3,8 @@
 //! parameter, so every decision can be replayed by a line in a scenario file.
 //!
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
-//! (with `identity`) and `latency`, `forecast`, `policy`, `node`, `event`, `snapshot`, `schedule`, `track` (one
-//! directory) and `tracker`, which joins them.
+//! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
+//! `schedule`, `track` (one directory) and `tracker`, which joins them.
 
 pub mod access;
 pub mod ballast;
@@ -18,6 +18,7 @@ pub mod latency;
 pub mod moment;
 pub mod node;
 pub mod observation;
+pub mod outlier;
 pub mod policy;
 pub mod schedule;
 pub mod snapshot;

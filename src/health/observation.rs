@@ -150,7 +150,7 @@ pub struct Mount {
     /// `ro` among the mount's own or the super block's options.
     pub read_only: bool,
     /// A super-block option by which the kernel says that it gave the file system up
-    /// (`emergency_ro`, `shutdown`).
+    /// (`emergency_ro`, `shutdown`, or `ro` where no mount of it was made so).
     pub emergency: Option<String>,
     /// The storage under it.
     pub medium: Medium,

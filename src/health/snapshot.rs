@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
+use super::latency::LatencyView;
 use super::moment::{Elapsed, Timestamp};
 use super::observation::{Durations, Mount, Operation, Space};
 use super::policy::{HighPriorityRoom, Mode};
@@ -107,6 +108,8 @@ pub struct DirView {
     pub last_probe_success: Option<Timestamp>,
     /// Durations of the newest probe.
     pub durations: Durations,
+    /// Slow score, and what the newest probes took.
+    pub latency: LatencyView,
     /// Age of the operation that is running, if one is overdue enough to be reported.
     pub in_flight: Option<Duration>,
     /// Where it is mounted.

@@ -105,7 +105,7 @@ pub enum LatencyStatus {
     Unknown,
     /// Within the limit.
     Normal,
-    /// Over the limit repeatedly.
+    /// Over the limit repeatedly, or an outlier among sibling disks.
     Slow,
 }
 
@@ -128,7 +128,7 @@ pub enum Status {
     Writable,
     /// Over warn.
     AlmostFull,
-    /// Over the latency limit.
+    /// Over the latency limit, or an outlier among sibling disks.
     Slow,
     /// Not known.
     Unknown,

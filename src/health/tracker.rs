@@ -9,9 +9,11 @@ use std::time::Duration;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
 use super::identity::Pin;
+use super::latency::COMPARED;
 use super::moment::{Elapsed, Moment};
 use super::node::{self, DirFacts, Node, NodeChange};
 use super::observation::{Observation, Operation};
+use super::outlier::{self, Sample};
 use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
 use super::snapshot::{DirView, Histogram};
@@ -27,7 +29,7 @@ const FORECAST_HORIZON: Duration = Duration::from_secs(3600);
 /// for six minutes, one of ten minutes for one. A burst of writes is no trend.
 const FORECAST_PART: u32 = 10;
 
-/// How often forecasts and reminders are considered; both are about minutes.
+/// How often forecasts, siblings and reminders are considered; all are about minutes.
 const SLOW_TICK: Duration = Duration::from_secs(5);
 
 /// Decides for all directories of a node.
@@ -120,13 +122,13 @@ impl Tracker {
         self.tell(now, place, changes)
     }
 
-    /// Everything that time alone brings: forecasts, reminders.
+    /// Everything that time alone brings: comparisons with siblings, forecasts, reminders.
     pub fn tick(&mut self, now: Moment) -> Vec<Event> {
         if now.elapsed < self.next_slow_tick {
             return Vec::new();
         }
         self.next_slow_tick = now.elapsed + SLOW_TICK;
-        let mut events = Vec::new();
+        let mut events = self.compare_siblings(now);
         for place in 0..self.tracks.len() {
             let event = self.forecast_event(now, place);
             events.extend(event);
@@ -292,6 +294,13 @@ impl Tracker {
         Some(Arc::new(view(track, now)))
     }
 
+    /// Something may be wrong with the directory, without proof yet.
+    #[must_use]
+    pub fn is_suspect(&self, id: DirId) -> bool {
+        let place = self.place(id);
+        place.is_some_and(|at| self.tracks[at].access.is_suspect())
+    }
+
     /// The worst severity; unknown while a directory was not judged yet.
     #[must_use]
     pub fn severity(&self) -> Severity {
@@ -423,6 +432,34 @@ impl Tracker {
             space: None,
             node: self.node.summary(&facts(&self.tracks)),
         }
+    }
+
+    /// Compares the directories that were probed since the last time with their siblings.
+    fn compare_siblings(&mut self, now: Moment) -> Vec<Event> {
+        if !self.tracks.iter().any(|track| track.latency.has_news()) {
+            return Vec::new();
+        }
+        let fresh = self.tracks.iter().enumerate();
+        let fresh = fresh.filter(|(_, track)| track.is_fresh(now));
+        let places: Vec<usize> = fresh.map(|(place, _)| place).collect();
+        let [syncs, reads] = COMPARED.map(|step| {
+            let samples = places.iter().map(|place| self.tracks[*place].sample(step));
+            outlier::compare(&samples.collect::<Vec<Sample>>())
+        });
+        let mut events = Vec::new();
+        for (place, (sync, read)) in places.into_iter().zip(syncs.into_iter().zip(reads)) {
+            let track = &mut self.tracks[place];
+            if !track.latency.has_news() {
+                continue;
+            }
+            let dwell = track.dir.thresholds.dwell;
+            track.latency.compared(now.elapsed, [sync, read], dwell);
+            let changes = track.take_changes(now);
+            if !changes.is_empty() {
+                events.extend(self.tell(now, place, changes));
+            }
+        }
+        events
     }
 
     fn forecast_event(&mut self, now: Moment, place: usize) -> Option<Event> {

@@ -53,7 +53,7 @@ pub(super) fn back_to_good(track: &Track, axis: Axis) -> Option<Reason> {
             (Cause::Io, Operation::Sync, text)
         }
         Axis::Latency => {
-            let text = "probes are within the latency limit again".to_owned();
+            let text = "probes are within the limits of latency again".to_owned();
             (Cause::Timeout, Operation::Sync, text)
         }
     };
@@ -89,6 +89,7 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         last_observation: track.last_looked.map(|at| at.wall),
         last_probe_success: track.last_probe_success.map(|at| at.wall),
         durations: track.durations.clone(),
+        latency: track.latency.view(),
         in_flight: track.access.overdue().map(|in_flight| in_flight.age),
         mount: track.mount.clone(),
         sources: track.sources.clone(),

@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::Shared;
 use super::problem::{Problem, json_answer};
-use crate::document::{DirDocument, dir_document, json, path_text, status_document};
+use crate::document::{DirDocument, dir_document, json, path_text, shown, status_document};
 use crate::health::snapshot::{DirView, Snapshot};
 
 /// The list of `/api/v1/dirs`.
@@ -73,16 +74,22 @@ pub(super) fn dir(State(shared): State<Shared>, uri: Uri) -> Ready<Response> {
     })
 }
 
-/// The directory with this index or absolute path; a path may be the bytes themselves or the text
-/// that stands for them. A path that has two roles is found with the first of them.
+/// The directory with this index or absolute path. A path is taken as the documents write it, as
+/// outputs for people write it, or as its bytes, in this order: whatever was copied is found. A path
+/// that has two roles is found with the first of them.
 pub(super) fn find_dir(snapshot: &Snapshot, key: &[u8]) -> Result<Arc<DirView>, Problem> {
     let text = String::from_utf8_lossy(key);
     let found = match text.parse::<usize>() {
         Ok(index) => snapshot.dirs.get(index),
-        Err(_) => snapshot
-            .dirs
-            .iter()
-            .find(|dir| dir.path.as_os_str().as_bytes() == key || path_text(&dir.path) == text),
+        Err(_) => {
+            let ways: [&dyn Fn(&Path) -> bool; 3] = [
+                &|path| path_text(path) == text,
+                &|path| shown(path) == text,
+                &|path| path.as_os_str().as_bytes() == key,
+            ];
+            let mut ways = ways.iter();
+            ways.find_map(|is_it| snapshot.dirs.iter().find(|dir| is_it(&dir.path)))
+        }
     };
     found.cloned().ok_or_else(|| {
         let count = snapshot.dirs.len();
@@ -93,4 +100,77 @@ pub(super) fn find_dir(snapshot: &Snapshot, key: &[u8]) -> Result<Arc<DirView>, 
             ),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::document::sample;
+    use crate::health::dir::Role;
+    use crate::mutation::edited;
+
+    /// Names of which one's text is another's bytes.
+    const NAMES: [&[u8]; 6] = [
+        b"/a\xff",
+        b"/a\\xff",
+        b"/a\\x5cxff",
+        b"/b\n",
+        b"/b\\x0a",
+        b"/c",
+    ];
+
+    fn snapshot() -> Snapshot {
+        let dirs = NAMES.iter().zip(0..).map(|(name, id)| {
+            let mut dir = sample::writable_dir(id, "/", Role::Ledger);
+            dir.path = OsString::from_vec(name.to_vec()).into();
+            Arc::new(dir)
+        });
+        let mut snapshot = sample::snapshot();
+        snapshot.dirs = dirs.collect();
+        snapshot
+    }
+
+    #[test]
+    fn a_directory_is_found_by_what_any_output_says_of_it() {
+        let snapshot = snapshot();
+        for dir in &snapshot.dirs {
+            for text in [path_text(&dir.path), shown(&dir.path)] {
+                let found = find_dir(&snapshot, text.as_bytes());
+                assert_eq!(found.ok().unwrap().path, dir.path, "{text}");
+            }
+        }
+        assert_eq!(
+            find_dir(&snapshot, b"/a\xff").ok().unwrap().path,
+            snapshot.dirs[0].path
+        );
+        assert_eq!(
+            find_dir(&snapshot, b"/b\n").ok().unwrap().path,
+            snapshot.dirs[3].path
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_key_finds_the_directory_that_it_names_or_none(
+            key in prop_oneof![any::<Vec<u8>>(), prop::sample::select(NAMES.to_vec()).prop_flat_map(edited)],
+        ) {
+            let snapshot = snapshot();
+            let names = |dir: &DirView| {
+                let texts = [path_text(&dir.path).into_bytes(), shown(&dir.path).into_bytes()];
+                dir.path.as_os_str().as_bytes() == key || texts.contains(&key)
+            };
+            let index = std::str::from_utf8(&key).ok().and_then(|key| key.parse::<usize>().ok());
+            match (find_dir(&snapshot, &key), index) {
+                (Ok(dir), Some(index)) => prop_assert_eq!(&dir.path, &snapshot.dirs[index].path),
+                (Ok(dir), None) => prop_assert!(names(&dir)),
+                (Err(_), Some(index)) => prop_assert!(snapshot.dirs.len() <= index),
+                (Err(_), None) => prop_assert!(!snapshot.dirs.iter().any(|dir| names(dir))),
+            }
+        }
+    }
 }

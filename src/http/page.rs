@@ -272,7 +272,7 @@ fn write_probe(html: &mut String, dir: &DirView, now: Timestamp) -> Written {
         .collect();
     if !durations.is_empty() {
         let slow = match dir.latency_status {
-            LatencyStatus::Slow => " (over the limit repeatedly)",
+            LatencyStatus::Slow => " (slow)",
             _ => "",
         };
         row(
@@ -280,6 +280,15 @@ fn write_probe(html: &mut String, dir: &DirView, now: Timestamp) -> Written {
             "Newest probe",
             format_args!("{}{slow}", durations.join(", ")),
         )?;
+    }
+    if let Some(score) = dir.latency.score {
+        let steps = dir.latency.steps.iter().map(|view| {
+            let (median, max) = (millis(view.median), millis(view.max));
+            format!("{} {median} (at most {max})", view.step.name())
+        });
+        let steps: Vec<String> = steps.collect();
+        let text = format_args!("slow score {score} of 100; median {}", steps.join(", "));
+        row(html, "Newest probes", text)?;
     }
     for (name, last) in [
         ("Last look", dir.last_observation),

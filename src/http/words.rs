@@ -3,14 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::document::printable;
 use crate::health::moment::Timestamp;
 
-/// Text with everything escaped that means something in HTML, inside attributes as well.
+/// Printable text with everything escaped that means something in HTML, inside attributes as well.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0;
+        let text = printable(self.0);
+        let mut rest = &*text;
         while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
             let (plain, special) = rest.split_at(at);
             f.write_str(plain)?;
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn html_is_escaped() {
         let text = Escaped("a<b> & \"c\" 'd'\n").to_string();
-        assert_eq!(text, "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;\n");
+        assert_eq!(text, "a&lt;b&gt; &amp; &quot;c&quot; &#39;d&#39;\\x0a");
     }
 
     #[test]

@@ -204,7 +204,10 @@ fn ended(url: &Url) -> HttpError {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::mutation::{edited, lengths, pieces};
 
     const STREAM: &str = ": hello\nretry: 5\n\nid: 41\nevent: diskFull\ndata: {\"seq\":\ndata: 41}\n\n\
         :\n\nid: 42\r\ndata:x\r\n\r\nevent: nothing\n\ndata\n\nid: many\ndata: y\n\ndata: not yet";
@@ -251,5 +254,46 @@ mod tests {
             decoder.push(&line);
         }
         assert!(decoder.data.len() <= MAX_MESSAGE + piece.len() + 1);
+    }
+
+    fn heard(pieces: &[&[u8]]) -> Vec<Message> {
+        let (mut decoder, mut heard, mut arrived) = (Decoder::default(), Vec::new(), 0);
+        for piece in pieces {
+            arrived += piece.len();
+            decoder.push(piece);
+            while let Some(message) = decoder.next_message().unwrap() {
+                heard.push(message);
+            }
+            // What is not text takes three bytes for one.
+            assert!(decoder.bytes.len() + decoder.data.len() <= 3 * arrived);
+        }
+        heard
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_the_same_messages_in_any_pieces(
+            bytes in prop_oneof![any::<Vec<u8>>(), edited(STREAM)],
+            lengths in lengths(),
+        ) {
+            prop_assert_eq!(heard(&pieces(&bytes, &lengths)), heard(&[&bytes]));
+        }
+
+        /// Also what looks like fields.
+        #[test]
+        fn what_was_written_is_heard(
+            id: u64,
+            name in "[a-zA-Z:]{1,9}",
+            data in prop::collection::vec("[ :a-z\\\\\"\u{1b}é]{0,9}", 1..4),
+            lengths in lengths(),
+        ) {
+            let mut stream = format!("id: {id}\nevent: {name}\n");
+            for line in &data {
+                stream.push_str(&format!("data: {line}\r\n"));
+            }
+            stream.push('\n');
+            let message = Message { id: Some(id), name, data: data.join("\n") };
+            prop_assert_eq!(heard(&pieces(stream.as_bytes(), &lengths)), [message]);
+        }
     }
 }

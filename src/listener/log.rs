@@ -1,9 +1,9 @@
 //! The log as a listener: one line for each event, written to be understood at night without the
 //! source. Events are changes, so nothing is repeated here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use crate::document::{path_text, words};
+use crate::document::{printable, shown, words};
 use crate::health::event::{Event, NodeSummary};
 use crate::health::status::Severity;
 
@@ -33,7 +33,7 @@ fn line(event: &Event) -> String {
         line += &format!(" (was {})", words(from));
     }
     if let Some(reason) = &event.reason {
-        line += &format!("; {}", reason.message.escape_debug());
+        line += &format!("; {}", printable(&reason.message));
     }
     if let Some(space) = event.space {
         let (available, size) = (bytes(space.available), bytes(space.size));
@@ -73,15 +73,6 @@ fn some(dirs: &[PathBuf]) -> String {
         0 => named.join(", "),
         more => format!("{} and {more} more", named.join(", ")),
     }
-}
-
-/// A path on one line, whatever is in its name.
-fn shown(path: &Path) -> String {
-    let text = path_text(path);
-    if text.chars().any(char::is_control) {
-        return text.escape_debug().to_string();
-    }
-    text
 }
 
 /// Bytes with the largest unit of which there is at least one.

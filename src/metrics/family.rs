@@ -234,6 +234,12 @@ pub(super) const FAMILIES: &[Family] = &[
             }
         },
     ),
+    gauge(
+        "dirkeeper_dir_slow_score",
+        "How late the newest probes of the directory were, damped: 1 never, 58 three in a row, 100 always.",
+        DIR,
+        |facts, series| each_dir(facts, series, |dir| dir.latency.score.map(f64::from)),
+    ),
     counter(
         "dirkeeper_probe_failures_total",
         "Looks and probes that failed, by cause.",

@@ -275,6 +275,9 @@ impl Monitor {
                 self.dirty.insert(dir);
                 let events = self.tracker.observe(now, dir, observation);
                 self.tell(events);
+                // No event tells of a suspicion: only the snapshot does, so it does so at once.
+                let shown = self.views.get(&dir).is_some_and(|view| view.suspect);
+                self.events_waiting |= self.tracker.is_suspect(dir) != shown;
             }
             Report::Alive { .. } => {
                 self.prober_away = None;

@@ -93,6 +93,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::mutation::edited;
+
+    const COOKIE: &str = "4\nbookieHost: \"10.0.0.3:3181\"\njournalDir: \"/j\"\nledgerDirs: \"1\\t/l\"\ninstanceId: \"6a3b\"\n";
 
     fn check(text: &str, expected: &str) {
         let found = match parse(text.as_bytes()) {
@@ -132,6 +135,30 @@ mod tests {
         fn no_bytes_make_the_parser_panic(bytes: Vec<u8>, rest: String) {
             let _ = parse(&bytes);
             let _ = parse(format!("4\nbookieHost: \"{rest}\"\n").as_bytes());
+        }
+
+        #[test]
+        fn a_cookie_that_is_nearly_right_is_one_or_says_why_not(bytes in edited(COOKIE)) {
+            if let Cookie::Unreadable(why) = parse(&bytes) {
+                prop_assert!(!why.is_empty() && why.chars().count() < 120, "{}", why);
+            }
+        }
+
+        #[test]
+        fn a_written_name_is_read_back(name in "[^\\x00\r\n]{1,20}") {
+            let escaped: String = name
+                .bytes()
+                .map(|byte| match byte {
+                    b'"' | b'\\' => format!("\\{}", char::from(byte)),
+                    b' '..=b'~' => char::from(byte).to_string(),
+                    other => format!("\\{other:03o}"),
+                })
+                .collect();
+            let cookie = format!("4\nbookieHost: \"{escaped}\"\n");
+            let Cookie::Present { bookie_host, .. } = parse(cookie.as_bytes()) else {
+                panic!("{cookie}");
+            };
+            prop_assert_eq!(bookie_host, name);
         }
     }
 }

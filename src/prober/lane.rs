@@ -2,6 +2,7 @@
 //! operation is published in the lane's slot before it begins, so that the control thread can say
 //! how old it is while it runs. A lane may never come back; nobody waits for it.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -181,14 +182,15 @@ impl Lane {
         let (shown, tools) = (Arc::clone(&slot), Arc::clone(tools));
         let thread = thread::Builder::new().name("lane".into()).stack_size(STACK);
         thread.spawn(move || {
-            for jobs in queue {
-                let mut jobs = jobs.into_iter().peekable();
-                while let Some(job) = jobs.next() {
+            let mut line = Line::default();
+            for jobs in &queue {
+                line.extend(jobs);
+                while let Some(job) = line.next() {
                     let outcome = look_at(&job, &shown, &tools);
+                    queue.try_iter().for_each(|jobs| line.extend(jobs));
                     // An answer may wait for that of a quick look that follows at once; should the
                     // look hang, the next heartbeat takes the answer along.
-                    let quick = |next: &Job| next.task.kind == Kind::Space;
-                    let at_once = !jobs.peek().is_some_and(quick);
+                    let at_once = !line.is_quick_next();
                     let done = Done {
                         lane: key,
                         token: job.token,
@@ -239,6 +241,43 @@ impl Lane {
         };
         self.age = (running.sequence, age);
         Some((running, age))
+    }
+}
+
+/// Looks that wait for their lane. Looks at the space go before full ones, which take a hundred times
+/// as long; between two full ones only those that were there when the first had ended, so that a
+/// file system with slow answers is still probed.
+#[derive(Debug, Default)]
+struct Line {
+    quick: VecDeque<Job>,
+    full: VecDeque<Job>,
+    /// So many quick ones go before the next full one; none: all that are there.
+    batch: Option<usize>,
+}
+
+impl Line {
+    fn extend(&mut self, jobs: Vec<Job>) {
+        for job in jobs {
+            match job.task.kind {
+                Kind::Space => self.quick.push_back(job),
+                Kind::Full | Kind::Probe => self.full.push_back(job),
+            }
+        }
+    }
+
+    fn is_quick_next(&self) -> bool {
+        let batch = self.batch.unwrap_or(self.quick.len());
+        !self.quick.is_empty() && (0 < batch || self.full.is_empty())
+    }
+
+    fn next(&mut self) -> Option<Job> {
+        let batch = self.batch.take().unwrap_or(self.quick.len());
+        if self.full.is_empty() || 0 < batch {
+            self.batch = batch.checked_sub(1);
+            self.quick.pop_front().or_else(|| self.full.pop_front())
+        } else {
+            self.full.pop_front()
+        }
     }
 }
 
@@ -313,5 +352,71 @@ mod tests {
         assert_eq!(age(half), 700);
         clock.advance(Duration::from_secs(20));
         assert_eq!(age(Duration::from_secs(1)), 1700);
+    }
+
+    /// Space looks are `s`, probes `P`.
+    fn line_up(line: &mut Line, jobs: &str) {
+        let job = |sign| Job {
+            token: 0,
+            dir: DirId(0),
+            task: Task {
+                path: "/d".into(),
+                pinned: None,
+                kind: if sign == 's' {
+                    Kind::Space
+                } else {
+                    Kind::Probe
+                },
+                role: None,
+                ballast: crate::health::ballast::Order::None,
+                await_cookie: false,
+                guard: look::Guard {
+                    expected: None,
+                    mount_id: None,
+                    mount_missing: false,
+                },
+                uuid: None,
+                source: None,
+                fs_type: None,
+            },
+        };
+        line.extend(jobs.chars().map(job).collect());
+    }
+
+    /// Takes them in their order; `arrivals` come after each one taken.
+    fn taken(line: &mut Line, count: usize, arrivals: &str) -> String {
+        let mut word = String::new();
+        for _ in 0..count {
+            let quick = line.is_quick_next();
+            let Some(job) = line.next() else {
+                break;
+            };
+            word.push(if job.task.kind == Kind::Space {
+                's'
+            } else {
+                'P'
+            });
+            assert_eq!(quick, word.ends_with('s'));
+            line_up(line, arrivals);
+        }
+        word
+    }
+
+    #[test]
+    fn space_looks_do_not_wait_behind_the_probes_of_others() {
+        let mut line = Line::default();
+        line_up(&mut line, "PPPsPs");
+        assert_eq!(taken(&mut line, 9, ""), "ssPPPP");
+        line_up(&mut line, "PPs");
+        assert_eq!(taken(&mut line, 2, ""), "sP");
+        line_up(&mut line, "ss");
+        assert_eq!(taken(&mut line, 9, ""), "ssP");
+    }
+
+    #[test]
+    fn probes_are_not_held_up_by_space_looks_without_end() {
+        let mut line = Line::default();
+        line_up(&mut line, "ssPPP");
+        assert_eq!(taken(&mut line, 12, "s"), "ssPsssPssssP");
     }
 }

@@ -10,6 +10,9 @@ use crate::health::observation::{Device, Medium, Mount};
 /// Super-block options by which the kernel says that it gave a file system up.
 const EMERGENCY_OPTIONS: [&str; 2] = ["emergency_ro", "shutdown"];
 
+/// The option of a mount, and of a super block.
+const READ_ONLY: &str = "ro";
+
 /// The mounts of this name space, in the order of the kernel.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Table {
@@ -28,6 +31,7 @@ pub(super) struct Entry {
     pub(super) fs_type: String,
     pub(super) options: String,
     pub(super) read_only: bool,
+    own_read_only: bool,
     pub(super) emergency: Option<String>,
 }
 
@@ -36,9 +40,20 @@ impl Table {
     /// kernel must not blind us to all others.
     pub(super) fn parse(text: &[u8]) -> Table {
         let lines = text.split(|byte| *byte == b'\n');
-        Table {
-            entries: lines.filter_map(Entry::parse).collect(),
+        let mut entries: Vec<Entry> = lines.filter_map(Entry::parse).collect();
+        // An operator's `ro` is the mount's own as well. btrfs, and ext4 before it had an option for
+        // that, set it in the super block alone when they give up.
+        let asked: Vec<Device> = entries
+            .iter()
+            .filter(|entry| entry.own_read_only)
+            .map(|entry| entry.device)
+            .collect();
+        for entry in &mut entries {
+            if entry.read_only && entry.emergency.is_none() && !asked.contains(&entry.device) {
+                entry.emergency = Some(READ_ONLY.to_owned());
+            }
         }
+        Table { entries }
     }
 
     /// The mount on which an absolute path without links and dots lies, found as the kernel walks:
@@ -115,7 +130,8 @@ impl Entry {
             point,
             source,
             fs_type,
-            read_only: words().any(|word| word == "ro"),
+            read_only: words().any(|word| word == READ_ONLY),
+            own_read_only: own.split(',').any(|word| word == READ_ONLY),
             emergency: emergency.map(str::to_owned),
             options: joined(&own, &super_block),
         })
@@ -186,6 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::mutation::edited;
 
     const TABLE: &[u8] = b"\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
@@ -222,6 +239,24 @@ mod tests {
         assert!(tmpfs.read_only, "ro among the super block's options");
         assert_eq!(tmpfs.options, "rw,ro,size=4k");
         assert!(!odd.read_only);
+    }
+
+    #[test]
+    fn read_only_below_a_mount_that_is_not_was_set_by_the_kernel() {
+        let text = b"\
+1 1 8:0 / / rw - ext4 a rw
+2 1 0:41 / /given-up rw,relatime - btrfs b ro,ssd
+3 1 8:2 / /asked ro - ext4 c ro
+4 1 8:2 /part /part-of-it rw - ext4 c ro
+";
+        let table = Table::parse(text);
+        let emergency = |path: &str| {
+            let entry = table.covering(Path::new(path)).unwrap();
+            (entry.read_only, entry.emergency.as_deref())
+        };
+        assert_eq!(emergency("/given-up"), (true, Some("ro")));
+        assert_eq!(emergency("/asked"), (true, None));
+        assert_eq!(emergency("/part-of-it"), (true, None));
     }
 
     #[test]
@@ -288,6 +323,51 @@ mod tests {
             text.extend(b" rw - a a rw\n");
             let point = Path::new("/").join(std::ffi::OsStr::from_bytes(&name));
             prop_assert_eq!(Table::parse(&text).covering(&point).unwrap().id, 2);
+        }
+
+        /// One damaged line does not blind us to the others.
+        #[test]
+        fn lines_beside_edited_ones_are_understood_as_before(
+            index in 0..7_usize,
+            odd in edited(TABLE.split(|byte| *byte == b'\n').nth(4).unwrap()),
+        ) {
+            let mut lines: Vec<&[u8]> = TABLE.split(|byte| *byte == b'\n').collect();
+            lines.insert(index, &odd);
+            let table = Table::parse(&lines.join(&b'\n'));
+            let _ = table.covering(Path::new("/mnt/odd name\\\tx/a"));
+            for entry in Table::parse(TABLE).entries {
+                prop_assert!(table.entries.contains(&entry), "{:?}", entry);
+            }
+        }
+
+        #[test]
+        fn every_field_is_read_as_the_kernel_wrote_it(
+            root in prop::collection::vec(1u8.., 0..20),
+            source in prop::collection::vec(1u8.., 1..20),
+        ) {
+            // What the kernel escapes besides, for readers that split at it.
+            let escape = |bytes: &[u8]| {
+                let mut escaped = Vec::new();
+                for byte in bytes {
+                    match byte {
+                        b' ' | b'\t' | b'\n' | b'\\' | b'#' => {
+                            escaped.extend(format!("\\{byte:03o}").bytes());
+                        }
+                        _ => escaped.push(*byte),
+                    }
+                }
+                escaped
+            };
+            let line = [
+                b"9 1 8:1 /".as_slice(), &escape(&root), b" /m rw,x shared:1 - a ",
+                &escape(&source), b" rw,y",
+            ];
+            let table = Table::parse(&line.concat());
+            let entry = &table.entries[0];
+            let root = [b"/".as_slice(), &root].concat();
+            prop_assert_eq!(entry.root.as_os_str().as_bytes(), &root[..]);
+            prop_assert_eq!(&entry.source, &String::from_utf8_lossy(&source));
+            prop_assert_eq!(&entry.options, "rw,x,y");
         }
     }
 }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::clock::Clock;
+use crate::health::dir::shown;
 
 mod agent;
 mod overlay;
@@ -352,7 +353,7 @@ pub fn read_events(
     let place = place::Place::new(state_dir);
     let _lock = place.lock_to_read()?;
     let Some(file) = place.store(false)? else {
-        let text = format!("there is none in {}", state_dir.display());
+        let text = format!("there is none in {}", shown(state_dir));
         return Err(StoreError::Failed(text));
     };
     let tables = tables::Tables::look(&file, true).map_err(tables::OpenError::into_store)?;

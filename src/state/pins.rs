@@ -104,11 +104,13 @@ fn bytes(path: &Path) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use proptest::prelude::*;
 
-    #[test]
-    fn a_pin_comes_back_as_it_was_and_damage_is_no_pin() {
-        let pin = Pin {
+    use super::*;
+    use crate::mutation::edited;
+
+    fn a_pin() -> Pin {
+        Pin {
             identity: Identity {
                 device: Some(Device { major: 8, minor: 1 }),
                 mount_id: Some(33),
@@ -125,7 +127,23 @@ mod tests {
             mount_root: "/@l1".into(),
             mount_device: Device { major: 0, minor: 9 },
             fs_type: "btrfs".to_owned(),
-        };
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_stored_bytes_are_a_pin_or_none(
+            bytes in prop_oneof![any::<Vec<u8>>(), edited(encode(&a_pin()))],
+        ) {
+            if let Some(pin) = decode(&bytes) {
+                prop_assert_eq!(decode(&encode(&pin)), Some(pin));
+            }
+        }
+    }
+
+    #[test]
+    fn a_pin_comes_back_as_it_was_and_damage_is_no_pin() {
+        let pin = a_pin();
         let stored = encode(&pin);
         assert_eq!(decode(&stored), Some(pin));
         for length in 0..stored.len() {

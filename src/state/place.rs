@@ -12,6 +12,7 @@ use nix::fcntl::OFlag;
 use nix::sys::statvfs::statvfs;
 
 use super::StoreError;
+use crate::health::dir::shown;
 use crate::health::moment::Timestamp;
 
 const STORE: &str = "state.redb";
@@ -135,7 +136,7 @@ impl Place {
 
     fn explain(&self, step: &str, name: &str, error: &io::Error) -> StoreError {
         let path = self.path(name);
-        StoreError::of_io(&format!("{step} {}", path.display()), error)
+        StoreError::of_io(&format!("{step} {}", shown(&path)), error)
     }
 
     /// Creates the directory, for its owner only, unless it is there.
@@ -297,7 +298,7 @@ impl Place {
             space.blocks_available()
         };
         let left = blocks.saturating_mul(space.fragment_size());
-        Ok((left < SHORT_BYTES).then(|| format!("{left} bytes left in {}", self.dir.display())))
+        Ok((left < SHORT_BYTES).then(|| format!("{left} bytes left in {}", shown(&self.dir))))
     }
 
     fn open(&self, name: &str, write: bool) -> io::Result<File> {

@@ -181,7 +181,10 @@ pub(super) fn decode<T: DeserializeOwned>(body: &[u8]) -> io::Result<T> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::mutation::edited;
 
     #[test]
     fn messages_come_out_as_they_went_in() {
@@ -211,5 +214,93 @@ mod tests {
         };
         assert_eq!(write.size(), WRITE_LIMIT);
         assert!(encode(&write).is_ok());
+    }
+
+    fn some_messages() -> Vec<Vec<u8>> {
+        let hello = Hello {
+            version: VERSION,
+            agent: 77,
+            wants_contents: true,
+            last_seq: 5,
+            retention_bytes: 1 << 20,
+            retention_age_millis: 1000,
+        };
+        let event = || Event {
+            seq: 9,
+            json: "{\"seq\":9}".into(),
+        };
+        let write = |write| {
+            Request::Write(Numbered {
+                session: 3,
+                ticket: 7,
+                write,
+            })
+        };
+        let requests = [
+            Request::Hello(hello),
+            write(Write::Append {
+                event: event(),
+                listeners: vec!["page".into(), "ticket".into()],
+            }),
+            write(Write::PutPin {
+                key: b"ledger:/mnt/l1".as_slice().into(),
+                value: vec![1; 40].into(),
+            }),
+        ];
+        let contents = Contents {
+            pins: vec![(b"ledger:/mnt/l1".to_vec(), vec![2; 40])],
+            events: vec![event(), event()],
+            pending: vec![(9, "page".to_owned())],
+        };
+        let page = EventPage {
+            events: vec![event()],
+            more: true,
+        };
+        let answers = [
+            Answer::Contents(contents),
+            Answer::Ready(Ready {
+                session: 1,
+                last_seq: 9,
+                started_afresh: Some("why".to_owned()),
+            }),
+            Answer::Events {
+                id: 4,
+                page: Ok(page),
+            },
+            Answer::Events {
+                id: 5,
+                page: Err(StoreError::Busy),
+            },
+        ];
+        let requests = requests
+            .iter()
+            .map(|message| postcard::to_stdvec(message).unwrap());
+        let answers = answers
+            .iter()
+            .map(|message| postcard::to_stdvec(message).unwrap());
+        requests.chain(answers).collect()
+    }
+
+    /// Understood as what they say, or refused.
+    fn check<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(bytes: &[u8]) {
+        let Ok(message) = decode::<T>(bytes) else {
+            return;
+        };
+        let again = postcard::to_stdvec(&message).unwrap();
+        assert!(again.len() <= bytes.len(), "it holds more than was sent");
+        assert_eq!(decode::<T>(&again).unwrap(), message);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_message_or_an_error(
+            bytes in prop_oneof![
+                any::<Vec<u8>>(),
+                prop::sample::select(some_messages()).prop_flat_map(edited),
+            ],
+        ) {
+            check::<Request>(&bytes);
+            check::<Answer>(&bytes);
+        }
     }
 }

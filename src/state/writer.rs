@@ -20,6 +20,7 @@ use super::tables::{OpenError, Retention, SEQ_LIMIT, Tables};
 use super::wire::{self, Answer, FRAME_LIMIT, Hello, Numbered, Ready, Request, VERSION};
 use crate::child::{Pipes, frame};
 use crate::clock::Clock;
+use crate::health::dir::shown;
 use crate::health::moment::Elapsed;
 
 /// The writer says that it is not stuck at least so often. The agent takes silence of twice that
@@ -249,7 +250,7 @@ impl Writer {
                     let kept = self.place.keep_aside(self.clock.now().wall)?;
                     started_afresh = Some(format!(
                         "the state store was damaged ({text}) and is kept as {}",
-                        kept.display()
+                        shown(&kept)
                     ));
                     self.create()?
                 }

@@ -92,6 +92,52 @@ fn requests_that_make_no_sense_are_answered_with_what_is_wrong() {
     agent.finish();
 }
 
+/// Requests with bytes that are changed, left out and doubled at random: each is answered or refused,
+/// and the agent goes on.
+#[test]
+fn requests_that_are_nearly_right_are_answered_or_refused() {
+    let bench = Bench::new();
+    let agent = agent(&bench);
+    let valid: [&[u8]; 4] = [
+        b"GET /api/v1/dirs/%2Fmnt%2Fa?x=%ff HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"GET /api/v1/events?since=1&limit=10 HTTP/1.1\r\nHost: a\r\nConnection: close\r\nLast-Event-ID: 4\r\n\r\n",
+        b"POST /api/v1/accept HTTP/1.0\r\nHost: a\r\nAuthorization: Bearer secret\r\nContent-Length: 11\r\n\r\n{\"dir\":\"0\"}",
+        b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAccept-Encoding: gzip\r\nRange: bytes=0-\r\n\r\n",
+    ];
+    let mut random = fastrand::Rng::with_seed(11);
+    for _ in 0..400 {
+        let mut request = random.choice(valid).unwrap().to_vec();
+        for _ in 0..random.usize(1..5) {
+            let at = random.usize(..request.len());
+            match random.u8(..4) {
+                0 => request[at] = random.u8(..),
+                1 => request.insert(at, *random.choice(b"\r\n\0 /%?:&=").unwrap()),
+                2 => drop(request.drain(at..(at + 5).min(request.len()))),
+                _ => request.extend_from_within(at..),
+            }
+            if request.is_empty() {
+                break;
+            }
+        }
+        let mut stream = TcpStream::connect(("127.0.0.1", agent.port)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let _ = stream.write_all(&request);
+        // No more will come, so it need not wait for the rest of a request that is cut.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        let said = text(&answer);
+        let refused = said.is_empty() || said.starts_with("HTTP/1.");
+        assert!(refused, "{:?}: {said}", text(&request));
+        assert!(
+            !said.starts_with("HTTP/1.1 5") || said.contains(" 501 "),
+            "{said}"
+        );
+    }
+    assert_eq!(agent.get("/livez").0, 200);
+    agent.finish();
+}
+
 /// A server that says this to everybody, whatever they ask.
 fn server(greeting: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

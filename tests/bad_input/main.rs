@@ -6,6 +6,7 @@
 mod config;
 mod files;
 mod http;
+mod names;
 mod running;
 mod state;
 

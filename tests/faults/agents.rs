@@ -1,4 +1,4 @@
-//! Faults of the agent's own parts and surroundings: F23 to F27, F32, F34 to F36, and one state directory for
+//! Faults of the agent's own parts and surroundings: F23 to F27, F32, F34, F35, and one state directory for
 //! two agents.
 
 use std::fs::{self, File};
@@ -17,8 +17,9 @@ use crate::crashes::swing;
 use crate::harness::agent::{Agent, PATIENCE, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::{Disk, Filler};
-use crate::harness::memory_fs::{DyingDisk, Effect};
-use crate::harness::run::{pass, text, tool, try_command, try_for, wait_for};
+use crate::harness::dying_disk::DyingDisk;
+use crate::harness::memory_fs::Effect;
+use crate::harness::run::{pass, text, try_command, try_for, wait_for};
 use crate::harness::sweep::MARK;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -41,7 +42,9 @@ pub(crate) fn paused(bench: &Bench) {
     }
     pass(Duration::from_secs(8));
     assert_eq!(agent.names(disk.path()), [""; 0]);
-    assert_eq!(agent.dir(disk.path())["status"], "writable");
+    let verdict = agent.dir(disk.path());
+    bench.says("no event", &verdict, false);
+    assert_eq!(verdict["status"], "writable");
     agent.finish(bench);
 }
 
@@ -92,7 +95,9 @@ pub(crate) fn wall_clock_stepped(bench: &Bench) {
         );
         pass(Duration::from_secs(6));
         assert_eq!(agent.names(disk.path()), [""; 0]);
-        assert_eq!(agent.dir(disk.path())["status"], "writable");
+        let verdict = agent.dir(disk.path());
+        bench.says("no event", &verdict, false);
+        assert_eq!(verdict["status"], "writable");
     }
     agent.finish(bench);
 }
@@ -129,7 +134,7 @@ pub(crate) fn prober_stopped(bench: &Bench) {
     let stopped = bench.now();
     let event = agent.event("diskUnknown", disk.path());
     // Its last sign of life may be a second old when it is stopped.
-    bench.between("diskUnknown", stopped, event.time, SECOND * 4, SECOND * 6);
+    bench.told(&event, stopped, SECOND * 4, SECOND * 6);
     assert_eq!(event.cause(), "prober");
     agent.wait_status(disk.path(), "writable");
     bench.within("back", event.time, bench.now(), SECOND);
@@ -170,7 +175,7 @@ pub(crate) fn own_disk_hangs(bench: &Bench) {
         let filled = bench.now();
         filling.set_usage(usage);
         let event = agent.event_after(seq, name, filling.path());
-        bench.within(name, filled, event.time, SECOND);
+        bench.told(&event, filled, Duration::ZERO, SECOND);
         let asked = bench.now();
         assert!(
             agent
@@ -192,37 +197,12 @@ pub(crate) fn own_disk_hangs(bench: &Bench) {
     agent.finish(bench);
 }
 
-/// F36: the prober runs out of descriptors. Nothing is known then, and nothing has failed.
-pub(crate) fn prober_without_descriptors(bench: &Bench) {
-    let disk = Disk::block(bench, "watched", 64);
-    let mut agent = Plan::new(bench)
-        .set("interval", "2s")
-        .dir(disk.path())
-        .start();
-    let prober = agent.child("prober").unwrap().to_string();
-    tool("prlimit", ["--pid", &prober, "--nofile=3:4096"]);
-    let event = agent.event("diskUnknown", disk.path());
-    assert_eq!(event.cause(), "prober");
-    assert_eq!(agent.dir(disk.path())["status"], "unknown");
-    tool("prlimit", ["--pid", &prober, "--nofile=4096:4096"]);
-    agent.wait_status(disk.path(), "writable");
-    let events = agent.events();
-    let failed = events
-        .iter()
-        .find(|event| event.name == "diskFailed" || event.name == "diskHung");
-    assert!(
-        failed.is_none(),
-        "our own want is no fault of a disk: {failed:?}"
-    );
-    agent.finish_after_events(bench);
-}
-
 /// F27: the watch goes on while nothing can be stored.
 fn goes_on_without_state(bench: &Bench, agent: Agent, filling: &Disk) {
     let filled = bench.now();
     filling.set_usage(0.97);
     let event = agent.event("diskFull", filling.path());
-    bench.within("diskFull", filled, event.time, SECOND);
+    bench.told(&event, filled, Duration::ZERO, SECOND);
     wait_for("lost durability is reported", PATIENCE, || {
         let problems = agent.status()?["problems"].as_array()?.len();
         let lost = agent.metric("dirkeeper_state_store_ok", &[]) == Some(0.0);
@@ -387,7 +367,7 @@ pub(crate) fn standard_error_full(bench: &Bench) {
     let filled = bench.now();
     disk.set_usage(0.97);
     let event = agent.event("diskFull", disk.path());
-    bench.within("diskFull", filled, event.time, SECOND);
+    bench.told(&event, filled, Duration::ZERO, SECOND);
     agent.finish(bench);
 }
 

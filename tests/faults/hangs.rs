@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::harness::agent::{PATIENCE, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
-use crate::harness::memory_fs::DyingDisk;
+use crate::harness::dying_disk::DyingDisk;
 use crate::harness::run::{pass, text, wait_exit, wait_for};
 use crate::harness::sweep::{MARK, children};
 
@@ -44,12 +44,12 @@ pub(crate) fn device_holds_requests(bench: &Bench) {
     });
     bench.between("suspect", held, suspect, SECOND * 2, SECOND * 3);
     let event = agent.event("diskHung", dir);
-    bench.between("diskHung", held, event.time, DEADLINE, DEADLINE + SECOND);
+    bench.noticed_between(&event, held, DEADLINE, DEADLINE + SECOND);
     assert_eq!(event.cause(), "timeout");
     let released = bench.now();
     dying.device.release();
     let event = agent.event("diskRecovered", dir);
-    bench.between("diskRecovered", released, event.time, DWELL, RECOVERED);
+    bench.told(&event, released, DWELL, RECOVERED);
     assert_eq!(agent.names(dir), ["diskHung", "diskRecovered"]);
     agent.finish(bench);
 }
@@ -93,13 +93,13 @@ pub(crate) fn frozen_and_thawed(bench: &Bench) {
         stop.store(true, Ordering::SeqCst);
         assert!(reader.join().unwrap() > 100, "reads went on while frozen");
         let event = event.unwrap();
-        bench.within("diskHung", from, event.time, INTERVAL + DEADLINE + SECOND);
+        bench.noticed(&event, from, INTERVAL + DEADLINE + SECOND);
         assert_eq!(event.cause(), "timeout");
     });
     let thawed = bench.now();
     drop(frozen);
     let event = agent.event("diskRecovered", disk.path());
-    bench.between("diskRecovered", thawed, event.time, DWELL, RECOVERED);
+    bench.told(&event, thawed, DWELL, RECOVERED);
     assert_eq!(agent.names(disk.path()), ["diskHung", "diskRecovered"]);
     agent.finish(bench);
 }
@@ -195,7 +195,7 @@ pub(crate) fn started_while_frozen(bench: &Bench) {
     assert_ne!(agent.dir(frozen.path())["status"], "writable");
     let event = agent.event("diskHung", frozen.path());
     // The first round comes within a second of the start.
-    bench.within("diskHung", from, event.time, SECOND + DEADLINE + SECOND);
+    bench.noticed(&event, from, SECOND + DEADLINE + SECOND);
     assert_eq!(agent.names(frozen.path()), ["diskHung"]);
     agent.assert_quiet(&[good.path()]);
     agent.finish(bench);
@@ -233,8 +233,10 @@ pub(crate) fn many_directories(bench: &Bench) {
     }
     let agent = plan.start();
     let _frozen = single.each_ref().map(Disk::freeze);
+    let from = bench.now();
     for disk in &single {
-        agent.event("diskHung", disk.path());
+        let event = agent.event("diskHung", disk.path());
+        bench.noticed(&event, from, INTERVAL + DEADLINE + SECOND);
     }
     pass(INTERVAL);
     let status = agent.status().unwrap();

@@ -12,43 +12,68 @@ mod hangs;
 mod harness;
 mod mounts;
 mod own;
+mod quota;
 mod returns;
 mod soak;
 mod space;
+mod wants;
 
-use harness::runner::{Fault, report_unprivileged, run};
+use harness::runner::{Company, Fault, report_unprivileged, run};
 use harness::stage::{Stage, enter};
 
-/// A test that may run beside others.
+/// A test that may run beside any other.
 const fn fault(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
-    Fault {
-        name,
-        run,
-        alone: false,
-    }
+    Fault::new(name, run)
 }
 
 /// A test that measures what other load would change.
 const fn alone(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
-    Fault {
-        name,
-        run,
-        alone: true,
-    }
+    Fault::new(name, run).beside(Company::Nobody)
 }
+
+/// A test with a limit, or a room between two limits, of a second or less.
+const fn quiet(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
+    Fault::new(name, run).beside(Company::Quiet)
+}
+
+const NO_INODES: (&str, &str) = ("btrfs", "btrfs has no fixed number of inodes");
+const BTRFS_ONLY: &[(&str, &str)] = &[
+    ("ext4", "this kernel has no quota for ext4"),
+    ("xfs", "this kernel has no quota for xfs"),
+];
 
 /// Long ones first, so that none is left running alone at the end.
 const FAULTS: &[Fault] = &[
-    alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast),
-    alone("crashes_lose_no_event", crashes::no_event_is_lost),
-    alone("soak", soak::no_false_verdict),
+    alone("F02_filled_at_one_gigabyte_a_second", space::filled_fast).on_each_kind(),
+    alone("crashes_lose_no_event", crashes::no_event_is_lost).once(),
+    alone("soak", soak::no_false_verdict).once(),
+    fault("F14_statfs_never_answers", devices::statfs_hangs).beside(Company::NobodyWhoAsks),
+    quiet("F17_unmounted", mounts::unmounted).on_each_kind(),
+    quiet("F17_unmounted_outside", mounts::unmounted_outside),
+    quiet("F18_mounted_over", mounts::mounted_over).on_each_kind(),
+    quiet("F12_device_holds_requests", hangs::device_holds_requests).on_each_kind(),
+    quiet("F07_remounted", mounts::remounted).on_each_kind(),
+    quiet("F08_given_up_by_the_kernel", mounts::given_up).on_each_kind(),
+    quiet("F25_prober_killed_ten_times", agents::prober_killed),
+    quiet("F26_prober_stopped", agents::prober_stopped),
+    quiet("F27_state_directory_full", agents::state_full),
+    quiet("F27_state_directory_read_only", agents::state_read_only),
+    quiet("F27_state_directory_frozen", agents::state_frozen),
+    quiet("F01_filled_over_warn_then_full", space::filled),
+    quiet("F03_inodes_used_up", space::inodes_used_up)
+        .on_each_kind()
+        .but_not_on(&[NO_INODES]),
+    quiet("F04_freed_in_steps", space::freed_in_steps),
+    quiet("F06_freed_below_warn", space::freed_below_warn),
+    quiet("F19_directory_gone_or_another", mounts::directory_gone),
+    quiet("F36_prober_without_descriptors", wants::without_descriptors),
+    quiet("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk).on_each_kind(),
+    fault("F16_every_sync_is_slow", devices::slow_syncs),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
     fault("F31_500_directories", hangs::many_directories),
     fault("F37_axes_are_independent", devices::axes_are_independent),
-    fault("F13_frozen_and_thawed", hangs::frozen_and_thawed),
-    fault("F12_device_holds_requests", hangs::device_holds_requests),
-    fault("F16_every_sync_is_slow", devices::slow_syncs),
+    fault("F13_frozen_and_thawed", hangs::frozen_and_thawed).on_each_kind(),
     fault("F23_agent_paused", agents::paused),
     fault("F24_wall_clock_stepped", agents::wall_clock_stepped),
     fault("F28_stop_beside_frozen_dir", hangs::stop_beside_frozen_dir),
@@ -57,43 +82,36 @@ const FAULTS: &[Fault] = &[
     fault("F29_started_while_frozen", hangs::started_while_frozen),
     fault("F32_left_over_probe_files", agents::left_over_files),
     fault("F32_two_agents_and_checks", agents::two_agents_and_checks),
-    fault("F09_device_fails_writes", devices::failing_writes),
-    fault("F10_device_fails_reads", devices::failing_reads),
-    fault("F11_device_corrupts", devices::corrupting),
-    fault("F14_statfs_never_answers", devices::statfs_hangs),
+    fault("F09_device_fails_writes", devices::failing_writes).on_each_kind(),
+    fault("F10_device_fails_reads", devices::failing_reads).on_each_kind(),
+    fault("F11_device_corrupts", devices::corrupting).on_each_kind(),
     fault("F15_daemon_killed", devices::daemon_killed),
-    fault("F21_quota_exceeded", devices::quota_exceeded),
+    fault("F21_quota_refused_by_fuse", devices::quota_exceeded),
+    fault("F21_quota_of_the_file_system", quota::qgroup_limit)
+        .on_each_kind()
+        .but_not_on(BTRFS_ONLY),
     fault("F22_size_zero", devices::size_zero),
-    fault("F25_prober_killed_ten_times", agents::prober_killed),
-    fault("F26_prober_stopped", agents::prober_stopped),
-    fault("F27_state_directory_full", agents::state_full),
-    fault("F27_state_directory_read_only", agents::state_read_only),
-    fault("F27_state_directory_frozen", agents::state_frozen),
     fault("F35_standard_error_is_full", agents::standard_error_full),
-    fault("F01_filled_over_warn_then_full", space::filled),
-    fault("F03_inodes_used_up", space::inodes_used_up),
-    fault("F04_freed_in_steps", space::freed_in_steps),
-    fault("F06_freed_below_warn", space::freed_below_warn),
-    fault("F07_remounted", mounts::remounted),
-    fault("F08_journal_aborted", mounts::journal_aborted),
-    fault("F17_mounted_again", returns::mounted_again),
+    fault("F17_mounted_again", returns::mounted_again).on_each_kind(),
     fault("F17_bind_unmounted", returns::bind_unmounted),
-    fault("F17_unmounted", mounts::unmounted),
-    fault("F17_unmounted_outside", mounts::unmounted_outside),
-    fault("F18_mounted_over", mounts::mounted_over),
-    fault("F19_directory_gone_or_another", mounts::directory_gone),
     fault("F34_own_disk_hangs", agents::own_disk_hangs),
     fault("F20_not_permitted", mounts::not_permitted),
+    fault("F36_prober_without_memory", wants::without_memory),
     fault(
-        "F36_prober_without_descriptors",
-        agents::prober_without_descriptors,
+        "F36_only_the_agent_is_refused",
+        wants::only_the_agent_is_refused,
     ),
-    fault("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk),
-    fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds),
-    fault("harness_sweeps_what_is_left", own::sweeps_what_is_left),
-    fault("soak_judge_finds_false_verdicts", soak::judge_finds),
-    fault("second_agent_on_one_state", agents::state_locked),
+    fault("unmount_beside_an_idle_agent", mounts::unmount_succeeds)
+        .on_each_kind()
+        .once(),
+    fault("harness_sweeps_what_is_left", own::sweeps_what_is_left).once(),
+    fault("harness_cleans_when_killed", own::cleans_when_killed).once(),
+    fault("second_agent_on_one_state", agents::state_locked).once(),
+    fault("soak_judge_finds_false_verdicts", soak::judge_finds).once(),
 ];
+
+/// What a run of this program runs that is started to be killed.
+const VICTIMS: &[Fault] = &[fault("victim", own::waits_for_its_end)];
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
@@ -101,9 +119,10 @@ fn main() {
         space::fill_as_another_user(arguments);
         return;
     }
+    let faults = if own::is_victim() { VICTIMS } else { FAULTS };
     let code = match enter() {
-        Stage::Unprivileged(reason) => report_unprivileged(FAULTS, &reason),
-        Stage::Worker(root) => run(FAULTS, &root),
+        Stage::Unprivileged(reason) => report_unprivileged(faults, &reason),
+        Stage::Worker(root) => run(faults, &root),
     };
     #[allow(clippy::disallowed_methods)] // a program of its own, not part of the agent
     std::process::exit(code)

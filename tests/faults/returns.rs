@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::harness::agent::{Agent, Plan};
 use crate::harness::bench::Bench;
-use crate::harness::disk::Disk;
+use crate::harness::disk::{Disk, make_image};
 use crate::harness::run::{text, tool, wait_for};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,23 +31,37 @@ fn vanishes_and_recovers(agent: &Agent, dir: &Path, go: impl FnOnce(), come: imp
 
 /// F17, and mounted again: first as it was, then on another loop device.
 pub(crate) fn mounted_again(bench: &Bench) {
-    let disk = Disk::ext4(bench, "again", 64, "loop");
     let image = bench.folder().join("again.image");
-    let agent = Plan::new(bench)
-        .set("interval", "2s")
-        .dir(disk.path())
-        .start();
-    let dir = disk.path();
-    let mount = || drop(tool("mount", ["-o", "loop", text(&image), text(dir)]));
-    vanishes_and_recovers(&agent, dir, || unmount(&disk), mount);
-    // Another file system takes the number that has become free.
-    let mut other = None;
-    let mount_elsewhere = || {
-        other = Some(Disk::ext4(bench, "other", 8, "loop"));
-        mount();
+    make_image(&image, bench.kind(), 64, &[]);
+    let attach = || {
+        let find = ["--find", "--show", text(&image)];
+        tool("losetup", find).trim().to_owned()
     };
-    vanishes_and_recovers(&agent, dir, || unmount(&disk), mount_elsewhere);
-    drop(other);
+    let point = bench.dir("again");
+    let mount = |node: &str| drop(tool("mount", [node, text(&point)]));
+    let first = attach();
+    mount(&first);
+    let disk = Disk::mounted_at(point.clone(), true);
+    let plan = Plan::new(bench).set("interval", "2s");
+    let agent = plan.dir(&point).start();
+    let again = || mount(&first);
+    vanishes_and_recovers(&agent, &point, || unmount(&disk), again);
+    let seq = agent.last_seq();
+    let elsewhere = || {
+        let second = attach();
+        tool("losetup", ["--detach", &first]);
+        mount(&second);
+        // Busy now: it goes away with the mount.
+        tool("losetup", ["--detach", &second]);
+    };
+    if bench.kind() == "xfs" && !Path::new("/dev/disk/by-uuid").exists() {
+        // What statvfs calls its number is that of the device, so nothing tells that it is the same.
+        unmount(&disk);
+        elsewhere();
+        agent.event_after(seq, "diskReplaced", &point);
+    } else {
+        vanishes_and_recovers(&agent, &point, || unmount(&disk), elsewhere);
+    }
     agent.finish(bench);
 }
 

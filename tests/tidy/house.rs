@@ -34,7 +34,9 @@ pub(crate) const LEAVES: &[(&str, &[&str])] = &[
     // Tests only.
     ("generated", &[]),
     ("http_client", &["backoff", "clock"]),
-    ("report", &[]),
+    // Tests only.
+    ("mutation", &[]),
+    ("report", &["health"]),
     ("shutdown", &[]),
 ];
 

@@ -12,6 +12,8 @@ use std::io::{self, BufRead, Write};
 
 use lines::{Line, Lines};
 
+use crate::health::dir::printable;
+
 /// Whose rules decide.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Semantics {
@@ -82,8 +84,9 @@ struct Problem {
 
 impl Problem {
     fn new(what: impl Into<String>, remedy: impl Into<String>) -> Problem {
+        // A parser quotes names as they are.
         Problem {
-            what: what.into(),
+            what: printable(&what.into()),
             remedy: remedy.into(),
         }
     }
@@ -156,5 +159,59 @@ fn open(semantics: Semantics, header: &str) -> Result<Box<dyn Simulation>, Probl
     match semantics {
         Semantics::Bookkeeper => Ok(Box::new(bookkeeper::Simulated::new(header)?)),
         Semantics::Dirkeeper => Ok(Box::new(dirkeeper::Simulated::new(header)?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::mutation::edited;
+
+    const OURS: &str = r#"{"dirs":[{"path":"/d1","role":"ledger"},{"path":"/j1","role":"journal","filesystem":"A"}],"settings":{"dwell":"20s"}}
+{"observe":{"/d1":{"total":1000,"usable":500},"/j1":{"total":1000,"usable":900,"inodes":100,"inodesFree":50}}}
+{"at":8000,"observe":{"/d1":{"inFlight":{"step":"sync","age":16000}}}}
+{"at":20000,"observe":{"/d1":{"total":1000,"usable":500},"/j1":{"total":1000,"usable":900,"probe":{"step":"sync","errno":"EIO"}}}}
+"#;
+
+    const THEIRS: &str = r#"{"dirs":[{"path":"/d1","role":"ledger"},{"path":"/d2","role":"ledger"}],"settings":{"diskUsageThreshold":0.9,"readOnlyModeOnAnyDiskFullEnabled":true}}
+{"observe":{"/d1":{"total":0,"usable":0},"/d2":{"total":1000,"usable":900}}}
+{"observe":{}}
+{"observe":{"/d1":{"error":"io"}}}
+"#;
+
+    proptest! {
+        /// Every line before the first wrong one is answered, and the wrong one is named.
+        #[test]
+        fn any_line_has_its_answer_or_its_error(
+            ours in edited(OURS),
+            theirs in edited(THEIRS),
+            bytes: Vec<u8>,
+        ) {
+            for (semantics, input) in [
+                (Semantics::Dirkeeper, &ours),
+                (Semantics::Bookkeeper, &theirs),
+                (Semantics::Dirkeeper, &bytes),
+            ] {
+                let mut output = Vec::new();
+                let result = run(semantics, &input[..], &mut output);
+                let answers = output.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                let mut count = 0;
+                for answer in answers {
+                    let answer: serde_json::Value = serde_json::from_slice(answer).unwrap();
+                    prop_assert!(answer.is_object());
+                    count += 1;
+                }
+                if let Err(error) = result {
+                    let SimulateError::Data { line, problem, remedy } = &error else {
+                        panic!("memory can be read and written: {error}");
+                    };
+                    prop_assert_eq!(*line, if count == 0 { (*line).clamp(1, 2) } else { count + 2 });
+                    prop_assert!(!problem.is_empty() && !remedy.is_empty());
+                    prop_assert!(!problem.contains(char::is_control), "{:?}", problem);
+                }
+            }
+        }
     }
 }

@@ -11,7 +11,7 @@ use crate::config::keys::Key;
 use crate::config::layer::{Layer, Slot};
 use crate::config::problem::{Place, Problems, Wrong};
 use crate::config::value::{Value, absolute, duration_text};
-use crate::health::dir::Role;
+use crate::health::dir::{Role, path_text};
 
 /// A directory that the bookie's file names.
 #[derive(Debug, Clone, PartialEq)]
@@ -246,7 +246,7 @@ impl Mapper<'_> {
             .filter(|other| other.path == dir.path);
         if same_path.any(|other| other.role == dir.role) {
             let warning = Wrong::new("is named twice", "name each directory once");
-            let value = dir.path.display().to_string();
+            let value = path_text(&dir.path);
             self.problems.warn(warning.at(dir.place, name, value));
             return;
         }

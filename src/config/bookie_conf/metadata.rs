@@ -79,7 +79,10 @@ fn with_port(server: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::mutation::edited;
 
     fn check(uri: &str, expected: Option<(&[&str], &str)>) {
         let zookeeper = MetadataService::parse(uri).zookeeper;
@@ -119,5 +122,31 @@ mod tests {
     fn older_keys() {
         let service = MetadataService::from_servers("a:1,b:2", Some("/my/ledgers"));
         assert_eq!(service.uri, "zk://a:1;b:2/my/ledgers");
+    }
+
+    proptest! {
+        /// Whatever the URI, it is none that can be used, or servers with ports and a path.
+        #[test]
+        fn any_uri_has_servers_with_ports_or_none(
+            uri in prop_oneof![
+                any::<String>(),
+                "(zk|zk\\+x|metadata-store:zk|etcd):(//)?[a-z0-9:,;/\\[\\] ]{0,30}",
+                edited("zk+hierarchical://a:2181;[::1]:2182/my/ledgers")
+                    .prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned()),
+            ],
+        ) {
+            let service = MetadataService::parse(&uri);
+            prop_assert_eq!(&service.uri, &uri);
+            if let Some(zookeeper) = service.zookeeper {
+                let ZooKeeper { servers, ledgers_root: root } = &zookeeper;
+                for server in servers {
+                    let port = server.rsplit_once(':').unwrap().1;
+                    prop_assert!(port.bytes().all(|byte| byte.is_ascii_digit()), "{}", server);
+                }
+                prop_assert!(root.starts_with('/') && !root.ends_with('/'), "{}", root);
+                let written = format!("zk://{}{root}", servers.join(";"));
+                prop_assert_eq!(MetadataService::parse(&written).zookeeper, Some(zookeeper));
+            }
+        }
     }
 }

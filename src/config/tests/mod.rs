@@ -1,6 +1,7 @@
 //! Configurations as text in, what they come to as text out.
 
 mod bookie;
+mod edited;
 mod values;
 
 use std::ffi::OsString;

@@ -82,6 +82,26 @@ proptest! {
         prop_assert_eq!(read(Key::Full, &value.to_toml()), Ok(value));
     }
 
+    /// What is taken at all is written so that it is taken again, as the same.
+    #[test]
+    fn any_value_that_is_taken_is_read_back(
+        row in 0..KEYS.len(),
+        text in prop_oneof![
+            "\"[0-9a-zA-Zµ. +-]{0,12}\"",
+            "\"[0-9]{1,20}(\\.[0-9]{1,3})? ?(B|kB|MB|GB|KiB|MiB|GiB|PiB|ms|us|ns|s|m|h|d| )*\"",
+            "-?[0-9]{1,3}(\\.[0-9]{1,20})?(e-?[0-9]{1,3})?",
+            any::<String>().prop_map(|text| quote(&text)),
+            prop::sample::select(vec![
+                "true", "inf", "nan", "\"4.17.3\"", "\"[::1]:80\"", "\"http://a:1\"", "[\"a\"]",
+            ]).prop_map(str::to_owned),
+        ],
+    ) {
+        let key = KEYS[row].key;
+        if DeValue::parse(&text).is_ok() && let Ok(value) = read(key, &text) {
+            prop_assert_eq!(read(key, &value.to_toml()), Ok(value), "{}", text);
+        }
+    }
+
     #[test]
     fn a_quoted_string_is_read_back(text in any::<String>()) {
         let quoted = quote(&text);

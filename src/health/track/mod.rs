@@ -15,9 +15,10 @@ use super::forecast::Forecast;
 use super::identity::Pin;
 use super::latency::LatencyAxis;
 use super::moment::{Elapsed, Moment};
-use super::observation::{Cookie, Durations, Medium, Mount, Observation, Operation, Space};
+use super::observation::{Cookie, Device, Durations, Medium, Mount, Observation, Operation, Space};
+use super::outlier::Sample;
 use super::policy::HighPriorityRoom;
-use super::schedule::{self, LookPlan, Schedule};
+use super::schedule::{self, LookPlan, Schedule, Wait};
 use super::snapshot::ForecastView;
 use super::space::{self, SpaceAxis};
 use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
@@ -28,6 +29,10 @@ const HISTORY: usize = 32;
 /// So many looks in a row may disagree with the mount table before they are believed: the table is
 /// read on a signal and may lag by some milliseconds, a look takes less.
 const STALE_LOOKS: u32 = 3;
+
+/// What a directory showed counts among siblings for so many intervals: one that hangs or fails shows
+/// nothing new, and what it showed before was of another hour of load.
+const FRESH: u32 = 3;
 
 /// Everything known about one directory.
 #[derive(Debug, Clone)]
@@ -171,6 +176,7 @@ impl Track {
         self.pin = None;
         self.at_home = false;
         self.forecast.reset();
+        self.latency.forget();
         self.access.accept();
         self.schedule.hurry(now.elapsed, true);
         true
@@ -204,6 +210,24 @@ impl Track {
         self.mount
             .as_ref()
             .map_or(Medium::Unknown, |mount| mount.medium)
+    }
+
+    /// Its newest probes are new enough to be compared with those of siblings.
+    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+        self.last_probe_success.is_some_and(|probed| {
+            let age = now.elapsed.saturating_sub(probed.elapsed);
+            age <= FRESH * self.dir.probe.interval
+        })
+    }
+
+    /// What its newest probes took. Of a directory without a mount there are none.
+    pub(super) fn sample(&self, step: Operation) -> Sample {
+        let device = self.mount.as_ref().map(|mount| mount.device);
+        Sample {
+            device: device.unwrap_or(Device { major: 0, minor: 0 }),
+            medium: self.medium(),
+            micros: self.latency.newest(step),
+        }
     }
 
     /// How long an operation on it may take.
@@ -331,14 +355,14 @@ impl Track {
 }
 
 /// The wait until the next full look.
-fn full_wait(id: DirId, dir: &Dir, access: &AccessAxis, rounds: u64) -> Duration {
+fn full_wait(dir: &Dir, access: &AccessAxis) -> Wait {
     let interval = dir.probe.interval;
     if access.suspicion().is_some() {
-        return schedule::PROBE_AGAIN.min(interval);
-    }
-    if access.is_on_probation() {
+        Wait::Soon(schedule::PROBE_AGAIN.min(interval))
+    } else if access.is_on_probation() {
         let third = dir.thresholds.dwell / 3;
-        return third.max(schedule::PROBE_AGAIN).min(interval);
+        Wait::Soon(third.max(schedule::PROBE_AGAIN).min(interval))
+    } else {
+        Wait::Round(interval)
     }
-    schedule::spread(id, rounds, interval)
 }

@@ -82,7 +82,7 @@ impl Track {
             (Some(false), _) | (None, None) => self.access.answered(),
         }
         let space = self.space_wait();
-        let full = |rounds| full_wait(self.id, &self.dir, &self.access, rounds);
+        let full = || full_wait(&self.dir, &self.access);
         self.schedule.ended(now.elapsed, full, space);
         let back = was_elsewhere && identified == Some(true) && !look.probed;
         let newly_pinned = identified == Some(true) && !had_pin;

@@ -129,8 +129,7 @@ fn allowed(value: &OsStr) -> OsString {
     OsString::from_vec(bytes.take(MAX_VALUE).collect())
 }
 
-/// The path that `document::path_text` wrote. A name that has `\xNN` in its text with NN from 80 to
-/// ff cannot be told from one with that byte; no such name is known to exist.
+/// The path that `document::path_text` wrote.
 fn path_of_text(text: &str) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -151,17 +150,22 @@ fn path_of_text(text: &str) -> PathBuf {
 
 fn escaped_byte(text: &[u8]) -> Option<u8> {
     let digits = text.strip_prefix(b"\\x")?.get(..2)?;
-    let byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    (byte >= 0x80).then_some(byte)
+    if !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None; // the parser below would take a sign
+    }
+    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
+    use proptest::prelude::*;
+
     use super::*;
     use crate::document::sample;
     use crate::listener::testing::{all_full, full};
+    use crate::mutation::edited;
 
     fn text(notice: &Notice) -> String {
         let lines = notice.variables();
@@ -223,6 +227,7 @@ mod tests {
             &b"/mnt/l 1\n\"'$`"[..],
             b"/mnt/\xff\xc3x\\x4",
             "/ü\\x41".as_bytes(),
+            b"/mnt/\\xff\\x5c\\xFF\\x+f",
         ] {
             let event = full(7, OsStr::from_bytes(dir));
             let host = sample::about().host;
@@ -248,5 +253,38 @@ mod tests {
             .unwrap();
         assert_eq!(message.len(), MAX_VALUE);
         assert!(message.to_str().unwrap().starts_with("abab"));
+    }
+
+    proptest! {
+        /// Also when the log is damaged: whatever it holds, a program can be started with it.
+        #[test]
+        fn any_stored_text_is_an_event_that_a_hook_can_be_told_or_an_error(
+            json in edited(document::event_json(&full(7, "/mnt/l1"), &sample::about().host)),
+        ) {
+            let json = String::from_utf8_lossy(&json);
+            let stored = StoredEvent { seq: 7, json: Arc::from(&*json) };
+            if let Ok(notice) = Notice::restore(&stored) {
+                for (name, value) in notice.variables() {
+                    prop_assert!(!value.as_bytes().contains(&0), "{}", name);
+                    prop_assert!(value.len() <= MAX_VALUE, "{}", name);
+                }
+                prop_assert_eq!(notice.input().iter().filter(|byte| **byte == b'\n').count(), 1);
+            }
+        }
+
+        #[test]
+        fn a_directory_of_any_bytes_is_the_same_after_a_restart(
+            name in prop_oneof![
+                prop::collection::vec(1_u8.., 0..20),
+                edited(b"/mnt/\\xff\\x5c\xff\\x0".as_slice()),
+            ],
+        ) {
+            let event = full(7, OsStr::from_bytes(&name));
+            let host = sample::about().host;
+            let json = Arc::from(document::event_json(&event, &host));
+            let notice = Notice::restore(&StoredEvent { seq: 7, json }).unwrap();
+            prop_assert_eq!(notice.dir(), event.dir.as_ref());
+            prop_assert_eq!(notice, Notice::new(&event, &host));
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! HTTP, an end by SIGTERM. Its events are compared by time, directory and name.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -142,6 +143,12 @@ impl<'a> Plan<'a> {
         self
     }
 
+    /// Runs it as this user, without any privilege.
+    pub(crate) fn by_user(self, user: u32) -> Self {
+        let [user, group] = ["reuid", "regid"].map(|what| format!("--{what}={user}"));
+        self.wrapper(&["setpriv", &user, &group, "--clear-groups", "--"])
+    }
+
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
         self
@@ -186,10 +193,7 @@ impl<'a> Plan<'a> {
             } else {
                 "role = \"ledger\"\n"
             };
-            toml.push_str(&format!(
-                "\n[[dir]]\npath = {:?}\n{role}{keys}\n",
-                text(path)
-            ));
+            toml.push_str(&dir_table(path, &format!("{role}{keys}")));
         }
         toml.push_str(&self.rest);
         let file = self.bench.folder().join(format!("{}.toml", self.name));
@@ -234,7 +238,7 @@ impl<'a> Plan<'a> {
 
     /// Starts the agent and waits until it knows all its directories.
     pub(crate) fn start(self) -> Agent {
-        let wait_for_probes = self.wait_for_probes;
+        let (bench, wait_for_probes) = (self.bench, self.wait_for_probes);
         let mut agent = self.spawn();
         agent.wait_ready();
         if wait_for_probes {
@@ -243,9 +247,14 @@ impl<'a> Plan<'a> {
                 let status = agent.status()?;
                 status["dirs"].as_array()?.iter().all(probed).then_some(())
             });
+            bench.all_is_well();
         }
         agent
     }
+}
+
+fn dir_table(path: &Path, keys: &str) -> String {
+    format!("\n[[dir]]\npath = {:?}\n{keys}\n", text(path))
 }
 
 /// An event as the API tells it.
@@ -327,18 +336,34 @@ impl Agent {
         serde_json::from_str(&self.get("/api/v1/status")?).ok()
     }
 
-    /// What the status says of a directory.
-    pub(crate) fn dir(&self, path: &Path) -> Value {
+    /// What the status says of a directory, if it is there.
+    pub(crate) fn known_dir(&self, path: &Path) -> Option<Value> {
         let status = self.status().expect("the agent answers");
         let dirs = status["dirs"]
             .as_array()
             .expect("the status has directories");
-        let found = dirs
-            .iter()
-            .find(|dir| dir["path"].as_str() == path.to_str());
-        found
-            .unwrap_or_else(|| panic!("{} is not in the status", path.display()))
-            .clone()
+        let mut dirs = dirs.iter();
+        let found = dirs.find(|dir| dir["path"].as_str() == path.to_str());
+        found.cloned()
+    }
+
+    /// What the status says of a directory.
+    pub(crate) fn dir(&self, path: &Path) -> Value {
+        let found = self.known_dir(path);
+        found.unwrap_or_else(|| panic!("{} is not in the status", path.display()))
+    }
+
+    /// Enters another directory of ledgers in its file and has that read again.
+    pub(crate) fn add_dir(&self, bench: &Bench, path: &Path) {
+        let file = bench.folder().join("agent.toml");
+        let mut file = File::options()
+            .append(true)
+            .open(file)
+            .expect("it was written at the start");
+        let table = dir_table(path, "role = \"ledger\"");
+        file.write_all(table.as_bytes())
+            .expect("the folder is ours");
+        kill(self.pid(), Signal::SIGHUP).expect("it is ours");
     }
 
     /// Waits until the one-word status of a directory is this.

@@ -2,13 +2,17 @@
 
 use std::fs;
 use std::io::Write;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use serde_json::json;
+use serde_json::{Value, json};
+
+use super::agent::Event;
+use super::peers::{Peers, View};
 
 /// In CI the machine is not idle: limits are allowed three-fold there.
 const ALLOWANCE: u32 = 3;
@@ -27,17 +31,22 @@ pub(crate) struct Settings {
     /// Tests at a time.
     pub(crate) jobs: usize,
     /// True limits.
-    strict: bool,
+    pub(crate) strict: bool,
     /// File for measured times, one JSON object a line.
     results: Option<PathBuf>,
     /// The program under test.
     program: PathBuf,
+    /// Kinds of file systems for the tests that depend on it; the first one for all others.
+    pub(crate) kinds: Vec<String>,
+    /// Other monitors are asked what they say of each fault.
+    pub(crate) peers: bool,
 }
 
 impl Settings {
     pub(crate) fn from_environment() -> Settings {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
         let program = std::env::var_os("DIRKEEPER_BIN");
+        let kinds = std::env::var("FAULT_FS").unwrap_or_else(|_| "ext4".to_owned());
         let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_dirkeeper").into());
         Settings {
             runs: number("FAULT_RUNS").unwrap_or(1),
@@ -45,19 +54,35 @@ impl Settings {
             strict: std::env::var("FAULT_STRICT").as_deref() == Ok("1"),
             results: std::env::var_os("FAULT_RESULTS").map(PathBuf::from),
             program: fs::canonicalize(&program).unwrap_or_else(|_| program.into()),
+            kinds: kinds.split(',').map(str::to_owned).collect(),
+            peers: std::env::var("FAULT_PEERS").as_deref() == Ok("1"),
         }
     }
+}
+
+/// Which test it is.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) fault: &'static str,
+    /// Kind of the file systems on loop devices.
+    pub(crate) kind: String,
+    /// The kind matters.
+    pub(crate) each_kind: bool,
+    pub(crate) run: usize,
+    /// Name of its folder.
+    pub(crate) folder: String,
 }
 
 /// The place of one test.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    name: &'static str,
-    run: usize,
+    place: Place,
     folder: PathBuf,
     settings: Settings,
     clock: Clock,
     measured: Mutex<Vec<Measured>>,
+    peers: Option<Arc<Peers>>,
+    healthy_view: Mutex<Option<View>>,
 }
 
 /// One measured time, in milliseconds.
@@ -76,17 +101,28 @@ impl Measured {
 }
 
 impl Bench {
-    pub(crate) fn new(root: &Path, name: &'static str, run: usize, settings: &Settings) -> Bench {
-        let folder = root.join(format!("{name}-{run}"));
+    pub(crate) fn new(
+        root: &Path,
+        place: Place,
+        settings: &Settings,
+        peers: Option<Arc<Peers>>,
+    ) -> Bench {
+        let folder = root.join(&place.folder);
         fs::create_dir(&folder).expect("the root is ours");
         Bench {
-            name,
-            run,
+            place,
             folder,
             settings: settings.clone(),
             clock: Clock::start(),
             measured: Mutex::default(),
+            peers,
+            healthy_view: Mutex::default(),
         }
+    }
+
+    /// Kind of the file systems on loop devices: `ext4`, `xfs` or `btrfs`.
+    pub(crate) fn kind(&self) -> &str {
+        &self.place.kind
     }
 
     /// Two healthy directories, of the roles that no fault has, on file systems of their own: what
@@ -143,12 +179,28 @@ impl Bench {
         self.clock.now().wall.0
     }
 
+    /// Time that passed since then.
+    pub(crate) fn since(&self, then: i64) -> Duration {
+        Duration::from_millis((self.now() - then).unsigned_abs())
+    }
+
     /// A limit with the allowance that holds here.
     pub(crate) fn allowed(&self, limit: Duration) -> Duration {
         if self.settings.strict {
             limit
         } else {
             limit * ALLOWANCE
+        }
+    }
+
+    /// All is well: keeps what other monitors say now, to compare with later.
+    pub(crate) fn all_is_well(&self) {
+        let mut view = self
+            .healthy_view
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let (Some(peers), None) = (&self.peers, view.as_ref()) {
+            *view = peers.view();
         }
     }
 
@@ -160,29 +212,85 @@ impl Bench {
 
     /// The same with a lower limit, which no allowance widens.
     pub(crate) fn between(&self, what: &str, from: i64, to: i64, least: Duration, most: Duration) {
+        self.measure(json!({}), what, from..to, least..most);
+    }
+
+    /// A disk's fault was noticed by this event: notes how long that took, and what other monitors
+    /// say of the same directory now.
+    pub(crate) fn noticed(&self, event: &Event, from: i64, limit: Duration) {
+        self.noticed_between(event, from, Duration::ZERO, limit);
+    }
+
+    /// The same with a lower limit.
+    pub(crate) fn noticed_between(
+        &self,
+        event: &Event,
+        from: i64,
+        least: Duration,
+        most: Duration,
+    ) {
+        let mut said = said(event);
+        self.ask_peers(&mut said, event.dir.as_deref());
+        self.measure(said, &event.name, from..event.time, least..most);
+    }
+
+    /// A fault of the agent itself, or an end of a fault, by this event: nothing to ask others about.
+    pub(crate) fn told(&self, event: &Event, from: i64, least: Duration, most: Duration) {
+        self.measure(said(event), &event.name, from..event.time, least..most);
+    }
+
+    /// What the agent says of a directory that has no event, and has none rightly.
+    pub(crate) fn says(&self, case: &str, verdict: &Value, ask_peers: bool) {
+        let cause = &verdict["cause"]["kind"];
+        let mut said = json!({ "case": case, "status": verdict["status"], "cause": cause });
+        let dir = verdict["path"].as_str().map(Path::new);
+        if ask_peers {
+            self.ask_peers(&mut said, dir);
+        }
+        self.record(said);
+    }
+
+    fn ask_peers(&self, said: &mut Value, dir: Option<&Path>) {
+        let healthy = self
+            .healthy_view
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let (Some(peers), Some(dir)) = (&self.peers, dir) {
+            said["nodeExporter"] = peers.node_exporter(healthy.as_ref(), dir).into();
+            said["diskChecker"] = peers.disk_checker(dir).into();
+        }
+    }
+
+    fn measure(&self, mut said: Value, what: &str, span: Range<i64>, limits: Range<Duration>) {
         // Both times are rounded down, and the agent may see a fault before its maker looks.
         const ROUNDING: i64 = 20;
         let measured = Measured {
             what: what.to_owned(),
-            millis: to - from,
-            least: millis(least) - ROUNDING,
-            most: millis(self.allowed(most)),
+            millis: span.end - span.start,
+            least: millis(limits.start) - ROUNDING,
+            most: millis(self.allowed(limits.end)),
         };
-        self.record(&measured, millis(most));
+        said["case"] = what.into();
+        said["milliseconds"] = measured.millis.into();
+        said["least"] = millis(limits.start).into();
+        said["limit"] = millis(limits.end).into();
+        self.record(said);
         self.measured
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .push(measured);
     }
 
-    fn record(&self, measured: &Measured, limit: i64) {
+    /// Appends a line to the file for results.
+    pub(crate) fn record(&self, mut line: Value) {
         let Some(path) = &self.settings.results else {
             return;
         };
-        let line = json!({
-            "fault": self.name, "case": measured.what, "run": self.run,
-            "milliseconds": measured.millis, "limit": limit, "good": measured.millis <= limit,
-        });
+        line["fault"] = self.place.fault.into();
+        line["run"] = self.place.run.into();
+        if self.place.each_kind {
+            line["fs"] = self.place.kind.as_str().into();
+        }
         let file = fs::OpenOptions::new().create(true).append(true).open(path);
         file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()))
             .expect("the file for results can be written");
@@ -229,6 +337,11 @@ impl Bench {
         }
         text
     }
+}
+
+/// The agent's words of an event.
+fn said(event: &Event) -> Value {
+    json!({ "status": event.json["to"], "cause": event.cause(), "event": event.name })
 }
 
 fn millis(time: Duration) -> i64 {

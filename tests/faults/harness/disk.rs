@@ -40,21 +40,12 @@ impl Disk {
         Disk { path, block: false }
     }
 
-    /// A file system on a loop device: ext4, or what FAULT_FS says, of this many MiB.
+    /// A file system on a loop device, of the kind of this test, of this many MiB or as small as the
+    /// kind allows.
     pub(crate) fn block(bench: &Bench, name: &str, mebibytes: u64) -> Disk {
-        let kind = std::env::var("FAULT_FS").unwrap_or_else(|_| "ext4".to_owned());
-        let smallest = SMALLEST.iter().find(|(known, _)| *known == kind);
-        let (_, smallest) = smallest.unwrap_or_else(|| panic!("FAULT_FS={kind} is not known"));
         let image = bench.folder().join(format!("{name}.image"));
-        make_image(&image, &kind, mebibytes.max(*smallest));
+        make_image(&image, bench.kind(), mebibytes, &[]);
         Disk::mount_image(bench, name, &image, "loop")
-    }
-
-    /// ext4 of this many MiB, sparse, whatever FAULT_FS says.
-    pub(crate) fn ext4(bench: &Bench, name: &str, mebibytes: u64, options: &str) -> Disk {
-        let image = bench.folder().join(format!("{name}.image"));
-        make_image(&image, "ext4", mebibytes);
-        Disk::mount_image(bench, name, &image, options)
     }
 
     /// A file system of this kind on a loop device whose file lies in `folder`, so on a real disk,
@@ -70,7 +61,14 @@ impl Disk {
         let file = tempfile::tempfile_in(folder).expect("the folder can be written");
         file.set_len(mebibytes << 20).expect("the file is sparse");
         let image = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-        make_file_system(Path::new(&image), kind);
+        // Mixed is for small ones.
+        let options = mkfs_options(kind)
+            .iter()
+            .filter(|option| **option != "--mixed");
+        tool(
+            &format!("mkfs.{kind}"),
+            options.copied().chain([image.as_str()]),
+        );
         let disk = Disk::mount_image(bench, name, Path::new(&image), "loop");
         let device = tool("findmnt", ["-n", "-o", "SOURCE", text(disk.path())]);
         let mut direct = Command::new("losetup");
@@ -185,22 +183,35 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// Makes a sparse file with a file system in it.
-pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64) {
+/// Makes a sparse file with a file system in it, with more options for its `mkfs`.
+pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64, more: &[&str]) {
     let file = File::create(image).expect("the folder is ours");
+    let mebibytes = mebibytes.max(smallest(kind));
     file.set_len(mebibytes << 20).expect("the file is sparse");
-    make_file_system(image, kind);
+    let lazy = ["-E", "lazy_itable_init=1,lazy_journal_init=1"];
+    let lazy: &[&str] = if kind == "ext4" { &lazy } else { &[] };
+    let options = mkfs_options(kind).iter().chain(lazy).chain(more);
+    tool(
+        &format!("mkfs.{kind}"),
+        options.copied().chain([text(image)]),
+    );
 }
 
-fn make_file_system(image: &Path, kind: &str) {
-    let program = format!("mkfs.{kind}");
-    let small = fs::metadata(image).is_ok_and(|facts| facts.len() < 1 << 30);
-    let options: &[&str] = match kind {
-        "ext4" => &["-q", "-F", "-E", "lazy_itable_init=1,lazy_journal_init=1"],
-        "btrfs" if small => &["-q", "-f", "--mixed"],
+/// What `mkfs` of a kind needs to say nothing and to refuse nothing.
+pub(crate) fn mkfs_options(kind: &str) -> &'static [&'static str] {
+    match kind {
+        "ext4" => &["-q", "-F"],
+        "btrfs" => &["-q", "-f", "--mixed"],
         _ => &["-q", "-f"],
-    };
-    tool(&program, options.iter().copied().chain([text(image)]));
+    }
+}
+
+/// MiB of the smallest file system of a kind.
+pub(crate) fn smallest(kind: &str) -> u64 {
+    let smallest = SMALLEST.iter().find(|(known, _)| *known == kind);
+    smallest
+        .unwrap_or_else(|| panic!("FAULT_FS={kind} is not known"))
+        .1
 }
 
 /// One file that takes the space a test wants to be taken.

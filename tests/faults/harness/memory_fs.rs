@@ -1,6 +1,6 @@
 //! A FUSE file system in memory that does what a test asks: hold, delay, fail or corrupt operations,
 //! and report any size. Watched itself it is a strange file system; with one big file under a loop
-//! device it is a disk that dies on demand.
+//! device it is a disk that dies on demand (`dying_disk`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -21,8 +21,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
 use super::bench::Bench;
-use super::disk::Disk;
-use super::run::{pass, text, tool, try_for};
+use super::run::{pass, try_for};
 use super::sweep::{connection, mounts_below};
 
 /// Number of the root directory in FUSE.
@@ -209,7 +208,7 @@ impl MemoryFs {
     }
 
     /// Adds a file of zeros.
-    fn add(&self, name: &str, length: u64) {
+    pub(crate) fn add(&self, name: &str, length: u64) {
         let mut shared = locked(&self.shared);
         let ino = shared.store.add(OsStr::new(name));
         shared.store.files.entry(ino).or_default().length = length;
@@ -225,58 +224,6 @@ impl Drop for MemoryFs {
             self.disconnect();
             let _ = umount2(&self.path, MntFlags::MNT_DETACH);
         }
-    }
-}
-
-/// ext4 on a loop device on a file of a [`MemoryFs`]: a disk that dies on demand.
-pub(crate) struct DyingDisk {
-    pub(crate) disk: Disk,
-    pub(crate) device: MemoryFs,
-}
-
-impl DyingDisk {
-    pub(crate) fn new(bench: &Bench, name: &str, mebibytes: u64) -> DyingDisk {
-        DyingDisk::with_features(bench, name, mebibytes, "has_journal")
-    }
-
-    pub(crate) fn without_journal(bench: &Bench, name: &str, mebibytes: u64) -> DyingDisk {
-        DyingDisk::with_features(bench, name, mebibytes, "^has_journal")
-    }
-
-    fn with_features(bench: &Bench, name: &str, mebibytes: u64, features: &str) -> DyingDisk {
-        let device = MemoryFs::new(bench, &format!("{name}-device"));
-        device.add("disk", mebibytes << 20);
-        let file = device.path().join("disk");
-        let node = tool(
-            "losetup",
-            ["--find", "--show", "--direct-io=on", text(&file)],
-        );
-        let node = node.trim();
-        // Nothing is left for the kernel to write later.
-        let extended = "lazy_itable_init=0,lazy_journal_init=0";
-        tool(
-            "mkfs.ext4",
-            ["-q", "-F", "-O", features, "-E", extended, node],
-        );
-        let path = bench.dir(name);
-        tool("mount", ["-o", "errors=continue", node, text(&path)]);
-        // Busy now: it goes away with the mount.
-        tool("losetup", ["--detach", node]);
-        let disk = Disk::mounted_at(path, true);
-        DyingDisk { disk, device }
-    }
-
-    /// Holds all requests, and none but those that are made from now on.
-    pub(crate) fn hold(&self) {
-        tool("sync", ["--file-system", text(self.disk.path())]);
-        self.device.set_all(Effect::Hold);
-    }
-}
-
-impl Drop for DyingDisk {
-    fn drop(&mut self) {
-        // Before the unmount, which writes.
-        self.device.release();
     }
 }
 

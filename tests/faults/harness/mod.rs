@@ -4,8 +4,10 @@
 pub(crate) mod agent;
 pub(crate) mod bench;
 pub(crate) mod disk;
+pub(crate) mod dying_disk;
 pub(crate) mod http;
 pub(crate) mod memory_fs;
+pub(crate) mod peers;
 pub(crate) mod run;
 pub(crate) mod runner;
 pub(crate) mod stage;

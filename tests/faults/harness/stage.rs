@@ -1,6 +1,7 @@
 //! The stages of the test process. The first one looks for privilege and moves into a mount name space
 //! of its own. There a keeper starts the worker, which runs the tests, and waits: when the worker
-//! ends in whatever way, or a signal asks for the end, the keeper releases and removes all that is left.
+//! ends in whatever way, or a signal asks for the end, the keeper releases and removes all that is left. When the
+//! keeper itself is killed, the worker does so.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -20,9 +22,11 @@ use super::run::{try_command, try_for};
 use super::sweep;
 
 /// Says which stage a process is; the first one has none.
-const STAGE: &str = "DIRKEEPER_FAULT_STAGE";
+pub(crate) const STAGE: &str = "DIRKEEPER_FAULT_STAGE";
 /// The folder below which everything happens.
 const ROOT: &str = "DIRKEEPER_FAULT_ROOT";
+
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// What a process of this program is.
 pub(crate) enum Stage {
@@ -36,20 +40,41 @@ pub(crate) enum Stage {
 pub(crate) fn enter() -> Stage {
     match std::env::var(STAGE).as_deref() {
         Ok("worker") => {
-            // A keeper that is killed takes the worker with it.
-            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+            let root = std::env::var_os(ROOT).expect("the keeper names the folder");
+            let root = PathBuf::from(root);
             SigSet::all()
                 .thread_unblock()
                 .expect("signals can be unblocked");
-            Stage::Worker(
-                std::env::var_os(ROOT)
-                    .expect("the keeper names the folder")
-                    .into(),
-            )
+            outlive_the_keeper(root.clone());
+            Stage::Worker(root)
         }
         Ok("keeper") => keep(),
         _ => Stage::Unprivileged(move_to_own_mounts()),
     }
+}
+
+/// When the keeper is killed, the worker cleans in its place.
+fn outlive_the_keeper(root: PathBuf) {
+    let killed = SigSet::from_iter([Signal::SIGUSR1]);
+    killed.thread_block().expect("signals can be blocked");
+    let _ = prctl::set_pdeathsig(Signal::SIGUSR1);
+    std::thread::spawn(move || {
+        killed.wait().expect("signals can be waited for");
+        ENDING.store(true, Ordering::SeqCst);
+        // The tests' own threads wait for their children.
+        clean(&root, || {});
+        end(101);
+    });
+}
+
+/// No further test is to be started.
+pub(crate) fn is_ending() -> bool {
+    ENDING.load(Ordering::SeqCst)
+}
+
+fn end(code: i32) -> ! {
+    #[allow(clippy::disallowed_methods)] // a program of its own, not part of the agent
+    std::process::exit(code)
 }
 
 /// Becomes the keeper, in a mount name space of its own; returns why it cannot.
@@ -91,6 +116,7 @@ fn keep() -> ! {
         .args(std::env::args_os().skip(1))
         .env(STAGE, "worker")
         .env(ROOT, &root);
+    #[allow(clippy::zombie_processes)] // `reap` waits for it, and for what it leaves
     let worker = worker.spawn().expect("this program can be started again");
     let worker = Pid::from_raw(i32::try_from(worker.id()).expect("process numbers are small"));
     let code = loop {
@@ -106,13 +132,14 @@ fn keep() -> ! {
             }
         }
     };
-    let left = clean(&root);
+    let left = clean(&root, || {
+        reap(getpid());
+    });
     let word = if code > 128 { "removed" } else { "left behind" };
     for what in &left {
         eprintln!("{word}: {what}");
     }
-    #[allow(clippy::disallowed_methods)] // a program of its own, not part of the agent
-    std::process::exit(if code == 0 && !left.is_empty() {
+    end(if code == 0 && !left.is_empty() {
         1
     } else {
         code
@@ -149,10 +176,10 @@ fn reap(worker: Pid) -> Option<i32> {
 }
 
 /// Ends every process that the tests started, takes away what they made, and says what there was.
-fn clean(root: &Path) -> Vec<String> {
+fn clean(root: &Path, reap: impl Fn()) -> Vec<String> {
     let mut left = Vec::new();
     let gone = || {
-        reap(getpid());
+        reap();
         sweep::descendants(getpid()).is_empty().then_some(())
     };
     // Children of stopped agents may be on their way out.
