@@ -106,8 +106,8 @@ const FAULTS: &[Fault] = &[
         .once(),
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left).once(),
     fault("harness_cleans_when_killed", own::cleans_when_killed).once(),
-    fault("second_agent_on_one_state", agents::state_locked).once(),
     fault("soak_judge_finds_false_verdicts", soak::judge_finds).once(),
+    fault("second_agent_on_one_state", agents::state_locked).once(),
 ];
 
 /// What a run of this program runs that is started to be killed.

@@ -61,14 +61,7 @@ impl Disk {
         let file = tempfile::tempfile_in(folder).expect("the folder can be written");
         file.set_len(mebibytes << 20).expect("the file is sparse");
         let image = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
-        // Mixed is for small ones.
-        let options = mkfs_options(kind)
-            .iter()
-            .filter(|option| **option != "--mixed");
-        tool(
-            &format!("mkfs.{kind}"),
-            options.copied().chain([image.as_str()]),
-        );
+        make_file_system(Path::new(&image), kind, &[]);
         let disk = Disk::mount_image(bench, name, Path::new(&image), "loop");
         let device = tool("findmnt", ["-n", "-o", "SOURCE", text(disk.path())]);
         let mut direct = Command::new("losetup");
@@ -188,9 +181,15 @@ pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64, more: &[&str]
     let file = File::create(image).expect("the folder is ours");
     let mebibytes = mebibytes.max(smallest(kind));
     file.set_len(mebibytes << 20).expect("the file is sparse");
+    make_file_system(image, kind, more);
+}
+
+/// Makes a file system in a file that has its size, with more options for its `mkfs`.
+fn make_file_system(image: &Path, kind: &str, more: &[&str]) {
     let lazy = ["-E", "lazy_itable_init=1,lazy_journal_init=1"];
     let lazy: &[&str] = if kind == "ext4" { &lazy } else { &[] };
-    let options = mkfs_options(kind).iter().chain(lazy).chain(more);
+    let bytes = fs::metadata(image).map_or(0, |facts| facts.len());
+    let options = mkfs_options(kind, bytes).iter().chain(lazy).chain(more);
     tool(
         &format!("mkfs.{kind}"),
         options.copied().chain([text(image)]),
@@ -198,10 +197,11 @@ pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64, more: &[&str]
 }
 
 /// What `mkfs` of a kind needs to say nothing and to refuse nothing.
-pub(crate) fn mkfs_options(kind: &str) -> &'static [&'static str] {
+pub(crate) fn mkfs_options(kind: &str, bytes: u64) -> &'static [&'static str] {
     match kind {
         "ext4" => &["-q", "-F"],
-        "btrfs" => &["-q", "-f", "--mixed"],
+        // Data and metadata share the space of a small one; a large one is as everywhere.
+        "btrfs" if bytes < 1 << 30 => &["-q", "-f", "--mixed"],
         _ => &["-q", "-f"],
     }
 }

@@ -25,7 +25,8 @@ impl DyingDisk {
     fn made(bench: &Bench, name: &str, mebibytes: u64, for_ext4: &[&str]) -> DyingDisk {
         let kind = bench.kind();
         let device = MemoryFs::new(bench, &format!("{name}-device"));
-        device.add("disk", mebibytes.max(smallest(kind)) << 20);
+        let bytes = mebibytes.max(smallest(kind)) << 20;
+        device.add("disk", bytes);
         let file = device.path().join("disk");
         let find = ["--find", "--show", "--direct-io=on", text(&file)];
         let node = tool("losetup", find);
@@ -37,7 +38,7 @@ impl DyingDisk {
         } else {
             Vec::new()
         };
-        let options = mkfs_options(kind).iter().copied().chain(own);
+        let options = mkfs_options(kind, bytes).iter().copied().chain(own);
         tool(&format!("mkfs.{kind}"), options.chain([node]));
         let path = bench.dir(name);
         let options = if kind == "ext4" {
