@@ -233,6 +233,7 @@ fn tracker() -> (Tracker, Vec<DirId>) {
             },
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         })
@@ -410,6 +411,7 @@ impl Crowd {
             thresholds: Thresholds::default(),
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         };

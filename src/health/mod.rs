@@ -25,6 +25,7 @@ pub mod observation;
 pub mod outlier;
 pub mod policy;
 pub mod restart;
+mod root_disk;
 pub mod schedule;
 pub mod snapshot;
 pub mod space;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ballast::Order;
 use super::dir::{DirId, ProbePolicy};
 use super::moment::Elapsed;
-use super::observation::{Device, Medium};
+use super::observation::Medium;
 
 /// After a first error, and between good rounds on probation at the soonest, a directory is probed
 /// again after so long: long enough for a path fail-over, short enough that a fault is
@@ -44,8 +44,6 @@ pub struct LookPlan {
     pub full: bool,
     /// Write, sync and read back.
     pub probe: bool,
-    /// The device on which alone a probe may write; a look that finds another one ends there.
-    pub device: Option<Device>,
     /// What to do with the ballast file.
     pub ballast: Order,
 }

@@ -113,9 +113,14 @@ impl Tracker {
                 }
             }
         }
+        let is_mount = matches!(observation, Observation::Mounted(_));
         let track = &mut self.tracks[place];
         let room_before = track.high_priority_room().map(|room| room.enough);
         track.observe(now, observation);
+        if is_mount {
+            self.doubt();
+        }
+        let track = &mut self.tracks[place];
         let changes = track.take_changes(now);
         let room = track.high_priority_room().map(|room| room.enough);
         let given = track.take_ballast_given();

@@ -53,6 +53,7 @@ impl History {
             },
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast,
         };

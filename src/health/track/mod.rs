@@ -82,6 +82,8 @@ pub struct Track {
     pub(super) journal_view: Option<JournalView>,
     pub(super) ballast: Ballast,
     ballast_given: Option<u64>,
+    /// It may be an empty mount point, see `root_disk`.
+    pub(super) doubtful: bool,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -152,6 +154,7 @@ impl Track {
             journal_view: None,
             ballast: Ballast::default(),
             ballast_given: None,
+            doubtful: false,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
@@ -198,7 +201,6 @@ impl Track {
     /// The next look, if one is due; it counts as under way from now on.
     pub fn begin_look(&mut self, now: Moment) -> Option<LookPlan> {
         let full = self.schedule.begin(now.elapsed)?;
-        let device = self.pin.as_ref().and_then(|pin| pin.identity.device);
         // Nothing is written before it is known that this is the right disk. It is probed again as
         // soon as it is back: good rounds are what ends `vanished` and `replaced`.
         let identified = self.pin.is_some() && self.boot_known() && self.at_home;
@@ -212,7 +214,6 @@ impl Track {
         Some(LookPlan {
             full,
             probe: self.probe_asked,
-            device: device.filter(|_| identified),
             ballast,
         })
     }
