@@ -74,6 +74,7 @@ const FAULTS: &[Fault] = &[
     quiet("F36_prober_without_descriptors", wants::without_descriptors),
     quiet("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk).on_each_kind(),
     fault("F16_every_sync_is_slow", devices::slow_syncs),
+    fault("F16_one_of_six_is_slow", devices::one_of_six_is_slow),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
     fault("F31_500_directories", hangs::many_directories),
