@@ -128,6 +128,7 @@ const FAULTS: &[Fault] = &[
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left).once(),
     fault("harness_cleans_when_killed", own::cleans_when_killed).once(),
     fault("soak_judge_finds_false_verdicts", soak::judge_finds).once(),
+    fault("soak_judge_knows_outliers", soak::judge_knows_outliers).once(),
     fault("second_agent_on_one_state", agents::state_locked).once(),
 ];
 
