@@ -1,7 +1,8 @@
 //! What the probe costs a busy journal: how long each append with its sync takes a writer at full
 //! speed, without an agent, beside one with the default interval, and beside one that probes ten
 //! times as often. The three take turns in one run, so that what else the disk does falls on all of
-//! them alike. Prints one JSON line a figure; `scripts/bench` writes them to docs/benchmarks.md.
+//! them alike. Prints one JSON line a figure; `scripts/bench` writes them to docs/benchmarks.md. Ends
+//! with a code of its own where the 99th percentile shows a cost, and where it can show none.
 
 #![allow(clippy::print_stdout)]
 
@@ -10,7 +11,7 @@ mod common;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use common::{Agent, pause, port, wait_for};
@@ -48,10 +49,44 @@ const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.
 /// nothing can be said, and `within noise` would sound as if something was.
 const HIDING: f64 = 2.0;
 
+/// The percentile that decides how it ends: the middle hides a probe in ten seconds, and beyond this
+/// a slice has too few appends to be like another.
+const DECIDES: &str = "p99";
+
+/// What a comparison comes to, the worst last; each but the first has its exit code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    WithinNoise = 0,
+    LostInNoise = 3,
+    BeyondNoise = 4,
+}
+
+impl Verdict {
+    /// Of a factor, where slices without an agent differ by up to `most`. A factor below the range is no
+    /// cost, and no figure to be believed either.
+    fn of(ratio: f64, most: f64) -> Verdict {
+        if ratio > most {
+            Verdict::BeyondNoise
+        } else if most < HIDING && 1.0 / most <= ratio {
+            Verdict::WithinNoise
+        } else {
+            Verdict::LostInNoise
+        }
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Verdict::WithinNoise => "within noise",
+            Verdict::LostInNoise => "lost in noise",
+            Verdict::BeyondNoise => "beyond noise",
+        }
+    }
+}
+
 /// Percentiles of one slice in milliseconds.
 type Slice = [f64; PERCENTILES.len()];
 
-fn main() {
+fn main() -> ExitCode {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let (rounds, slice) = if quick {
         (3, Duration::from_secs(3))
@@ -71,15 +106,14 @@ fn main() {
             slices[watcher].push(percentiles(times));
         }
     }
-    println!(
-        "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"journal disk\",\"value\":\"{}\",\"unit\":\"\"}}",
-        place.kind()
-    );
+    word("journal disk", &place.kind());
     say("journal syncs", syncs as f64 / 1e3, "thousand");
-    report(&slices);
+    ExitCode::from(report(&slices) as u8)
 }
 
-fn report(slices: &[Vec<Slice>; WATCHERS.len()]) {
+/// Prints all figures; returns the worst verdict of the percentile that decides.
+fn report(slices: &[Vec<Slice>; WATCHERS.len()]) -> Verdict {
+    let mut worst = Verdict::WithinNoise;
     for (number, (percentile, _)) in PERCENTILES.into_iter().enumerate() {
         let of = |watcher: usize| {
             let mut values: Vec<f64> = slices[watcher].iter().map(|slice| slice[number]).collect();
@@ -95,17 +129,14 @@ fn report(slices: &[Vec<Slice>; WATCHERS.len()]) {
         for (watcher, (name, _)) in WATCHERS.into_iter().enumerate().skip(1) {
             let ratio = median(&of(watcher)) / median(&without);
             say(&what(name), ratio, "times");
-            let within = match (1.0 / most..=most).contains(&ratio) {
-                false => "beyond noise",
-                true if most < HIDING => "within noise",
-                true => "lost in noise",
-            };
-            println!(
-                "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"{}\",\"value\":\"{within}\",\"unit\":\"\"}}",
-                what(&format!("{name}, verdict"))
-            );
+            let verdict = Verdict::of(ratio, most);
+            word(&what(&format!("{name}, verdict")), verdict.words());
+            if percentile == DECIDES {
+                worst = worst.max(verdict);
+            }
         }
     }
+    worst
 }
 
 /// The watched folder on the disk of the build, and one in memory for what the agent itself writes:
@@ -255,5 +286,11 @@ fn median(sorted: &[f64]) -> f64 {
 fn say(what: &str, value: f64, unit: &str) {
     println!(
         "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"{what}\",\"value\":{value:.3},\"unit\":\"{unit}\"}}"
+    );
+}
+
+fn word(what: &str, value: &str) {
+    println!(
+        "{{\"bench\":\"probe_cost\",\"dirs\":1,\"what\":\"{what}\",\"value\":\"{value}\",\"unit\":\"\"}}"
     );
 }

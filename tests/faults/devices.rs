@@ -1,6 +1,7 @@
 //! Devices and daemons that answer wrongly, slowly or not at all: F09 to F11, F14 to F16, F21, F22, F33,
 //! F37.
 
+use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -110,6 +111,42 @@ pub(crate) fn slow_syncs(bench: &Bench) {
         INTERVAL * 2
     });
     assert_eq!(agent.names(odd.path()), ["diskSlow"]);
+    agent.finish(bench);
+}
+
+/// F16 among siblings: of six file systems of a kind one takes 120 ms for each sync, which is below the
+/// limit and far from what the others take.
+pub(crate) fn one_of_six_is_slow(bench: &Bench) {
+    /// Siblings are compared so often, whatever the interval.
+    const ROUND: Duration = Duration::from_secs(5);
+    /// Five probes of nine move the middle.
+    const MOVED: Duration = Duration::from_secs(5);
+    let all: Vec<MemoryFs> = (0..6)
+        .map(|number| MemoryFs::new(bench, &format!("sibling{number}")))
+        .collect();
+    let plan = Plan::new(bench).set("interval", "1s");
+    let plan = all.iter().fold(plan, |plan, disk| plan.dir(disk.path()));
+    let agent = plan.start();
+    let (odd, others) = (&all[0], &all[1..]);
+    let from = bench.now();
+    odd.set(Operation::Fsync, Effect::Delay(Duration::from_millis(120)));
+    let event = agent.event("diskSlow", odd.path());
+    bench.noticed(&event, from, MOVED + ROUND * 3 + SECOND);
+    assert_eq!(event.json["axis"], "latency");
+    let message = event.json["cause"]["message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("sync takes 1"), "{message}");
+    assert!(
+        message.ends_with("(5 network file systems): an outlier"),
+        "{message}"
+    );
+    let ended = bench.now();
+    odd.release();
+    let event = agent.event("diskRecovered", odd.path());
+    bench.told(&event, ended, DWELL, MOVED + ROUND * 2 + SECOND);
+    assert_eq!(event.json["axis"], "latency");
+    assert_eq!(agent.names(odd.path()), ["diskSlow", "diskRecovered"]);
+    let others: Vec<&Path> = others.iter().map(MemoryFs::path).collect();
+    agent.assert_quiet(&others);
     agent.finish(bench);
 }
 

@@ -74,6 +74,7 @@ const FAULTS: &[Fault] = &[
     quiet("F36_prober_without_descriptors", wants::without_descriptors),
     quiet("F30_three_dirs_of_one_disk", space::three_dirs_of_one_disk).on_each_kind(),
     fault("F16_every_sync_is_slow", devices::slow_syncs),
+    fault("F16_one_of_six_is_slow", devices::one_of_six_is_slow),
     fault("F05_swing_around_full", space::swing_around_full),
     fault("F37_swing_around_warn", space::swing_around_warn),
     fault("F31_500_directories", hangs::many_directories),
@@ -127,6 +128,7 @@ const FAULTS: &[Fault] = &[
     fault("harness_sweeps_what_is_left", own::sweeps_what_is_left).once(),
     fault("harness_cleans_when_killed", own::cleans_when_killed).once(),
     fault("soak_judge_finds_false_verdicts", soak::judge_finds).once(),
+    fault("soak_judge_knows_outliers", soak::judge_knows_outliers).once(),
     fault("second_agent_on_one_state", agents::state_locked).once(),
 ];
 

@@ -23,18 +23,37 @@ const PERIOD: Duration = Duration::from_secs(1);
 /// As much as a probe writes.
 const BYTES: usize = 8192;
 
+/// Steps by the names that events have for them, in their order.
+const STEPS: [&str; 5] = ["create", "write", "sync", "read", "unlink"];
+
 /// What one round of steps took.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     /// Wall-clock time of its start in milliseconds, as events carry it.
     pub(super) at: i64,
-    pub(super) sync: Duration,
-    pub(super) longest: Duration,
+    steps: [Duration; STEPS.len()],
 }
 
 impl Sample {
+    /// One of which this step took so long and the others nothing.
+    pub(super) fn of(at: i64, step: &str, took: Duration) -> Sample {
+        let steps = STEPS.map(|known| if known == step { took } else { Duration::ZERO });
+        Sample { at, steps }
+    }
+
     pub(super) fn end(&self) -> i64 {
-        self.at + i64::try_from(self.longest.as_millis()).unwrap_or(i64::MAX)
+        let total: Duration = self.steps.iter().sum();
+        self.at + i64::try_from(total.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    pub(super) fn longest(&self) -> Duration {
+        self.steps.into_iter().max().unwrap_or_default()
+    }
+
+    /// What the step of this name took; none has another name.
+    pub(super) fn step(&self, name: &str) -> Option<Duration> {
+        let place = STEPS.iter().position(|known| *known == name)?;
+        Some(self.steps[place])
     }
 }
 
@@ -59,6 +78,23 @@ impl<'a> Beside<'a> {
         }
     }
 
+    /// A disk that the agent compares with others: memory is none.
+    pub(super) fn is_disk(&self) -> bool {
+        self.kind != "tmpfs"
+    }
+
+    /// The rounds that fell into the time before `end`.
+    pub(super) fn recent(&self, end: i64, window: i64) -> impl Iterator<Item = &Sample> {
+        let samples = self.samples.iter();
+        samples.filter(move |sample| sample.at <= end && sample.end() >= end - window)
+    }
+
+    /// The middle of what a step took in that time.
+    pub(super) fn median(&self, step: &str, end: i64, window: i64) -> Option<Duration> {
+        let recent = self.recent(end, window);
+        middle(recent.filter_map(|sample| sample.step(step)).collect())
+    }
+
     /// Measures until told to stop.
     pub(super) fn run(mut self, bench: &Bench, stop: &AtomicBool) -> Beside<'a> {
         let folder = self.root.join("beside");
@@ -69,26 +105,23 @@ impl<'a> Beside<'a> {
         let mut direct = Direct::new();
         while !stop.load(Ordering::SeqCst) {
             let (at, start) = (bench.now(), clock.elapsed());
-            let mut longest = Duration::ZERO;
             let mut last = start;
             let mut step = || {
                 let now = clock.elapsed();
-                let took = now - std::mem::replace(&mut last, now);
-                longest = longest.max(took);
-                took
+                now - std::mem::replace(&mut last, now)
             };
             let mut open = File::create_new(&file).expect("there is room");
-            step();
+            let create = step();
             open.write_all(&bytes).expect("there is room");
-            step();
+            let write = step();
             open.sync_data().expect("the disk is well");
             let sync = step();
             drop(open);
             direct.read(&file);
-            step();
+            let read = step();
             fs::remove_file(&file).expect("it is there");
-            step();
-            self.samples.push(Sample { at, sync, longest });
+            let steps = [create, write, sync, read, step()];
+            self.samples.push(Sample { at, steps });
             pass(PERIOD.saturating_sub(clock.elapsed() - start));
         }
         self
@@ -96,16 +129,23 @@ impl<'a> Beside<'a> {
 
     /// What it came to.
     pub(super) fn summary(&self) -> Value {
-        let mut sync: Vec<Duration> = self.samples.iter().map(|sample| sample.sync).collect();
+        let samples = self.samples.iter();
+        let mut sync: Vec<Duration> = samples.filter_map(|sample| sample.step("sync")).collect();
         sync.sort_unstable();
         let millis = |time: Option<&Duration>| time.map(|time| time.as_micros() as f64 / 1e3);
-        let longest = self.samples.iter().map(|sample| sample.longest).max();
+        let longest = self.samples.iter().map(Sample::longest).max();
         json!({
             "name": self.root.file_name().and_then(|name| name.to_str()), "kind": self.kind,
             "samples": sync.len(), "medianSyncMs": millis(sync.get(sync.len() / 2)),
             "maxSyncMs": millis(sync.last()), "maxStepMs": millis(longest.as_ref()),
         })
     }
+}
+
+/// The middle, of an even number the lower one, as the agent has it.
+pub(super) fn middle(mut times: Vec<Duration>) -> Option<Duration> {
+    times.sort_unstable();
+    times.get(times.len().checked_sub(1)? / 2).copied()
 }
 
 /// Memory that a read past the page cache can go to.

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::beside::{Beside, Sample};
+use super::beside::{Beside, Sample, middle};
 use crate::harness::agent::Event;
 use crate::harness::bench::Bench;
 
-/// Of a healthy machine none of these is true, whatever the load: one directory of twelve is ever full.
+/// Of a healthy machine none of these is true, whatever the load: one directory of fourteen is ever full.
 const NEVER: &[&str] = &[
     "diskFailed",
     "diskVanished",
@@ -28,6 +28,13 @@ const WINDOW_MS: i64 = 60_000;
 /// So many samples of the window over the limit make slowness plausible: as many as the agent wants of
 /// its five probes.
 const OVER: usize = 3;
+
+/// Siblings are compared by the newest nine probes.
+const SIBLINGS_WINDOW_MS: i64 = 100_000;
+
+/// What an outlier is said to take, and its siblings, must be measured to within this factor: the agent
+/// has nine probes of a load that varies, the side writer ten times as many.
+const WITHIN: f64 = 2.0;
 
 /// What a disk with a moving head, or an unknown one, may take by default.
 const SLOW: Duration = Duration::from_millis(250);
@@ -115,7 +122,13 @@ impl Verdict {
             match event.name.as_str() {
                 name if NEVER.contains(&name) => verdict.fail("is false", event),
                 "diskHung" => verdict.hung(event, samples),
-                "diskSlow" => verdict.slow(event, samples),
+                "diskSlow" if message(event).ends_with("an outlier") => {
+                    verdict.outlier(event, besides);
+                }
+                "diskSlow" => match beside {
+                    Some(beside) => verdict.slow(event, beside),
+                    None => verdict.fail("is of an unknown file system", event),
+                },
                 _ => {}
             }
         }
@@ -138,34 +151,60 @@ impl Verdict {
         let deadline = Duration::from_secs_f64(deadline);
         let held = samples.iter().find(|sample| {
             let overlaps = sample.at <= event.time && sample.end() >= event.time - WINDOW_MS;
-            overlaps && sample.longest >= deadline
+            overlaps && sample.longest() >= deadline
         });
         match held {
             Some(sample) => self.notes.push(format!(
                 "true: {}; beside it a step took {:?}",
-                event.json, sample.longest
+                event.json,
+                sample.longest()
             )),
             None => self.fail("is false, nothing was held beside it", event),
         }
     }
 
-    /// True if enough samples of the agent's window were over its limit.
-    fn slow(&mut self, event: &Event, samples: &[Sample]) {
+    /// True if in enough samples of the agent's window the step that it names was over its limit.
+    fn slow(&mut self, event: &Event, beside: &Beside<'_>) {
         let Some(limit) = number_after(event, "over the limit of ") else {
             return self.fail("names no limit", event);
         };
         let limit = Duration::from_secs_f64(limit / 1e3);
-        let recent =
-            |sample: &&Sample| sample.at <= event.time && sample.end() >= event.time - WINDOW_MS;
-        let recent: Vec<&Sample> = samples.iter().filter(recent).collect();
-        let over = recent
-            .iter()
-            .filter(|sample| sample.longest > limit)
-            .count();
+        let recent = beside.recent(event.time, WINDOW_MS);
+        let took: Vec<Duration> = recent
+            .filter_map(|sample| sample.step(step(event)))
+            .collect();
+        let over = took.iter().filter(|took| **took > limit).count();
         if over >= OVER {
             self.slow_agreed += 1;
         } else {
-            let why = format!("{over} of {} samples beside it were slow", recent.len());
+            let why = format!("{over} of {} samples beside it were slow", took.len());
+            self.fail(&why, event);
+        }
+    }
+
+    /// True if the side writers' medians of the step show the same disk apart from the others, by as
+    /// much as was said.
+    fn outlier(&mut self, event: &Event, besides: &[Beside<'_>]) {
+        let told = ["in the median", "("].map(|words| number_before(event, words));
+        let [Some(told), Some(told_usual)] = told else {
+            return self.fail("names no medians", event);
+        };
+        let median = |beside: &Beside<'_>| {
+            let median = beside.median(step(event), event.time, SIBLINGS_WINDOW_MS);
+            median.filter(|_| beside.is_disk())
+        };
+        let own = besides.iter().find(|beside| is_on(event, beside));
+        let own = own.and_then(median);
+        let usual = middle(besides.iter().filter_map(median).collect());
+        let (Some(own), Some(usual)) = (own, usual) else {
+            return self.fail("was not measured", event);
+        };
+        let [own, usual] = [own, usual].map(|time| time.as_secs_f64() * 1e3);
+        let same = told <= own * WITHIN && usual <= told_usual * WITHIN;
+        if same && told * usual <= own * told_usual * WITHIN {
+            self.slow_agreed += 1;
+        } else {
+            let why = format!("{own:.1} ms and {usual:.1} ms were the medians beside it");
             self.fail(&why, event);
         }
     }
@@ -197,7 +236,7 @@ impl Verdict {
     fn untold(&mut self, events: &[Event], beside: &Beside<'_>) {
         let slow = |event: &&Event| event.name == "diskSlow" && is_on(event, beside);
         let slow: Vec<i64> = events.iter().filter(slow).map(|event| event.time).collect();
-        for stretch in beside.samples.split(|sample| sample.longest <= SLOW) {
+        for stretch in beside.samples.split(|sample| sample.longest() <= SLOW) {
             let (Some(first), Some(last)) = (stretch.first(), stretch.last()) else {
                 continue;
             };
@@ -219,10 +258,26 @@ fn is_on(event: &Event, beside: &Beside<'_>) -> bool {
     dir.is_some_and(|dir| dir.starts_with(beside.root))
 }
 
+fn message(event: &Event) -> &str {
+    event.json["cause"]["message"].as_str().unwrap_or_default()
+}
+
+/// The step that the event's message is about, its first word.
+fn step(event: &Event) -> &str {
+    message(event).split(' ').next().unwrap_or_default()
+}
+
 /// The number that the event's message names after these words.
 fn number_after(event: &Event, words: &str) -> Option<f64> {
-    let (_, rest) = event.json["cause"]["message"].as_str()?.split_once(words)?;
+    let (_, rest) = message(event).split_once(words)?;
     rest.split(' ').next()?.parse().ok()
+}
+
+/// The milliseconds that the event's message names before these words.
+fn number_before(event: &Event, words: &str) -> Option<f64> {
+    let (rest, _) = message(event).split_once(words)?;
+    let number = rest.trim_end().strip_suffix(" ms")?;
+    number.rsplit(' ').next()?.parse().ok()
 }
 
 pub(super) fn millis(time: Duration) -> i64 {
@@ -233,11 +288,8 @@ pub(super) fn millis(time: Duration) -> i64 {
 pub(crate) fn judge_finds(_: &Bench) {
     let root = Path::new("/disk");
     let dir = root.join("ledger");
-    let sample = |second: i64, millis: u64| Sample {
-        at: second * 1000,
-        sync: Duration::from_millis(millis),
-        longest: Duration::from_millis(millis),
-    };
+    let sample =
+        |second: i64, millis| Sample::of(second * 1000, "sync", Duration::from_millis(millis));
     // Seconds 0 to 99 are fast, 100 to 109 slow; at 200 one step is held for 20 s.
     let samples = (0..100).map(|at| sample(at, 5));
     let samples = samples.chain((100..110).map(|at| sample(at, 300)));
@@ -278,4 +330,65 @@ pub(crate) fn judge_finds(_: &Bench) {
     assert_eq!(with(("diskSlow", "latency", 111, slow)), 0, "it was slow");
     assert_eq!(with(("diskHung", "access", 111, hung)), 1, "nothing held");
     assert_eq!(with(("diskHung", "access", 216, hung)), 0, "it was held");
+    let unlink = slow.replace("sync", "unlink");
+    let unlink = ("diskSlow", "latency", 111, unlink.as_str());
+    assert_eq!(with(unlink), 1, "another step was slow");
+}
+
+/// The judge of outliers: six disks, of which one takes 48 ms for each sync, and memory, which is no disk.
+pub(crate) fn judge_knows_outliers(_: &Bench) {
+    let roots: Vec<PathBuf> = (0..7)
+        .map(|number| format!("/disk{number}").into())
+        .collect();
+    let besides: Vec<Beside<'_>> = (0..)
+        .zip(&roots)
+        .map(|(number, root)| {
+            let (kind, micros) = match number {
+                0 => ("xfs", 48_000),
+                6 => ("tmpfs", 1),
+                other => ("ext4", 5000 + 500 * other),
+            };
+            let sync =
+                |second: i64| Sample::of(second * 1000, "sync", Duration::from_micros(micros));
+            Beside::with(kind, root, (0..200).map(sync).collect())
+        })
+        .collect();
+    let judged = |disk: usize, message: &str| {
+        let event = Event::parse(&json!({
+            "seq": 1, "time": "1970-01-01T00:02:30Z", "event": "diskSlow", "axis": "latency",
+            "dir": roots[disk].join("ledger"), "cause": {"message": message},
+        }));
+        let verdict = Verdict::of(&[event], &[], &besides);
+        (verdict.slow_agreed, verdict.problems.len())
+    };
+    let said = |step: &str, own: &str, usual: &str| {
+        format!(
+            "{step} takes {own} in the median, siblings {usual} (5 disks of unknown kind): an outlier"
+        )
+    };
+    let (good, bad) = ((1, 0), (0, 1));
+    assert_eq!(judged(0, &said("sync", "48 ms", "6.5 ms")), good, "it is");
+    assert_eq!(judged(0, &said("sync", "90 ms", "9.0 ms")), good, "roughly");
+    assert_eq!(
+        judged(1, &said("sync", "48 ms", "6.5 ms")),
+        bad,
+        "a sibling"
+    );
+    assert_eq!(
+        judged(0, &said("read", "48 ms", "6.5 ms")),
+        bad,
+        "not reads"
+    );
+    assert_eq!(
+        judged(0, &said("sync", "300 ms", "20 ms")),
+        bad,
+        "by far more"
+    );
+    assert_eq!(
+        judged(0, &said("sync", "48 ms", "2.0 ms")),
+        bad,
+        "usual is more"
+    );
+    assert_eq!(judged(6, &said("sync", "48 ms", "6.5 ms")), bad, "memory");
+    assert_eq!(judged(0, "takes long: an outlier"), bad, "without a figure");
 }
