@@ -10,7 +10,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
-use reqwest::{Client, Response, redirect};
+use reqwest::{Client, RequestBuilder, Response, redirect};
 
 pub use reqwest::Url;
 pub use sse::{Follower, Heard, Message};
@@ -158,8 +158,23 @@ impl HttpClient {
     /// # Errors
     /// No answer in time, an answer that is no success, or one that is too long.
     pub async fn get(&self, url: &Url) -> Result<Vec<u8>, HttpError> {
-        let request = self.client.get(url.clone()).timeout(ANSWER_TIMEOUT);
+        self.answer(url, self.client.get(url.clone())).await
+    }
+
+    /// The body of the answer to a POST of a JSON document with a bearer token, as for
+    /// [`HttpClient::get`].
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn post(&self, url: &Url, token: &str, body: String) -> Result<Vec<u8>, HttpError> {
+        let request = self.client.post(url.clone()).bearer_auth(token).body(body);
+        self.answer(url, request.header(CONTENT_TYPE, "application/json"))
+            .await
+    }
+
+    async fn answer(&self, url: &Url, request: RequestBuilder) -> Result<Vec<u8>, HttpError> {
         let response = request
+            .timeout(ANSWER_TIMEOUT)
             .send()
             .await
             .map_err(|error| HttpError::of(url, &error))?;

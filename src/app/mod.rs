@@ -21,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use check::{CheckOptions, NotConfigured, check};
 pub use reload::Problem;
+pub use token::read as read_token;
 
 use crate::child;
 use crate::clock::Clock;

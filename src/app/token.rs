@@ -13,8 +13,11 @@ use super::StartError;
 /// More than this is not a token.
 const MAX_TOKEN: u64 = 4096;
 
-/// Reads the token.
-pub(super) fn read(file: PathBuf) -> Result<Arc<str>, StartError> {
+/// Reads the token. May block on a disk.
+///
+/// # Errors
+/// It cannot be read, others may use it, or it is no token.
+pub fn read(file: PathBuf) -> Result<Arc<str>, StartError> {
     let read = || -> Result<String, String> {
         // A pipe is not waited for.
         let mut options = OpenOptions::new();

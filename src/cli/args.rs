@@ -21,6 +21,9 @@ use crate::http_client::Url;
 /// Where the agent listens unless the configuration says otherwise.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:9475";
 
+/// Where the token is unless the command line says otherwise.
+pub const DEFAULT_TOKEN_FILE: &str = "/etc/dirkeeper/token";
+
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
@@ -64,6 +67,9 @@ pub enum Command {
     /// Print the log of events, and follow it
     #[command(long_about = help::EVENTS, after_long_help = help::EVENTS_END)]
     Events(EventsArguments),
+    /// Take a replaced disk as the right one
+    #[command(long_about = help::ACCEPT, after_long_help = help::ACCEPT_END)]
+    Accept(AcceptArguments),
     /// Check, show or import a configuration
     #[command(
         subcommand,
@@ -162,6 +168,20 @@ pub struct StatusArguments {
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// `accept`.
+#[derive(Debug, Args)]
+pub struct AcceptArguments {
+    /// The directory, as it is configured
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Address of the agent
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
+    pub url: Url,
+    /// File with the token, the agent's control_token_file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_TOKEN_FILE)]
+    pub token_file: PathBuf,
 }
 
 /// `events`.

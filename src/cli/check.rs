@@ -49,20 +49,24 @@ fn round(arguments: CheckArguments) -> Result<(std::sync::Arc<Snapshot>, SelfVie
     }
     let options = app::CheckOptions {
         sources: arguments.sources.into(),
-        only: absolute(arguments.only)?,
+        only: arguments
+            .only
+            .into_iter()
+            .map(absolute)
+            .collect::<Result<_, _>>()?,
         timeout: arguments.timeout,
     };
     block_on(app::check(options))
 }
 
-/// Paths as a configuration has them, whatever the working directory.
-fn absolute(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Failure> {
-    let absolute = |path: PathBuf| {
-        let context = || format!("cannot tell where {} is", printable(&path_text(&path)));
-        std::path::absolute(&path).with_context(context)
-    };
-    let paths: Result<_, anyhow::Error> = paths.into_iter().map(absolute).collect();
-    paths.map_err(|error| Failure::new(Exit::Usage, error))
+/// A path as a configuration has it, whatever the working directory.
+///
+/// # Errors
+/// It is empty, or the working directory is gone.
+pub(super) fn absolute(path: PathBuf) -> Result<PathBuf, Failure> {
+    let context = || format!("cannot tell where {} is", printable(&path_text(&path)));
+    let absolute = std::path::absolute(&path).with_context(context);
+    absolute.map_err(|error| Failure::new(Exit::Usage, error))
 }
 
 /// The exit code for the worst directory.

@@ -106,6 +106,22 @@ Examples:
   dirkeeper status --url http://bk-3:9475
   dirkeeper status --output json | jq '.dirs[] | select(.severity != \"ok\")'";
 
+pub(super) const ACCEPT: &str = "\
+Take a replaced disk as the right one.
+
+A directory is told replaced when another file system, another folder or another bookie's cookie \
+is in its place; nothing is written there until somebody who looked at it says that it is right. \
+The agent then pins what its next look finds. Only a directory that is replaced can be accepted.";
+
+pub(super) const ACCEPT_END: &str = "\
+Examples:
+  dirkeeper check --explain /mnt/l1
+      What is there now?
+  dirkeeper accept /mnt/l1
+  dirkeeper accept /mnt/l1 --url http://bk-3:9475 --token-file ./token
+
+The agent takes orders only with a token, see control_token_file in its configuration.";
+
 pub(super) const EVENTS: &str = "\
 Print the log of events, and follow it.
 

@@ -3,6 +3,7 @@
 //! `app`'s.
 #![allow(clippy::print_stderr)] // remarks beside the result
 
+pub mod accept;
 pub mod args;
 pub mod check;
 pub mod events;
@@ -87,6 +88,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Check(arguments) => check::run(arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Events(arguments) => events::run(&arguments),
+        Command::Accept(arguments) => accept::run(arguments),
         Command::Config(command) => settings::run(command),
         Command::Hook(command) => hook::run(command),
         Command::Simulate(arguments) => simulation::run(&arguments),

@@ -52,6 +52,17 @@ impl Agent {
         self.get(&self.address("api/v1/status")).await
     }
 
+    /// Orders the agent to take the disk in a directory as the right one.
+    ///
+    /// # Errors
+    /// The agent does not answer, or refuses.
+    pub async fn accept(&self, token: &str, dir: &str) -> Result<(), Failure> {
+        let url = self.address("api/v1/accept");
+        let body = serde_json::json!({ "dir": dir }).to_string();
+        let sent = self.client.post(&url, token, body).await;
+        sent.map(drop).map_err(|error| self.failure(error))
+    }
+
     /// At most [`PAGE`] events after number `since`.
     ///
     /// # Errors

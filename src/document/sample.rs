@@ -72,8 +72,8 @@ pub(crate) fn unknown_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVie
         transitions: BTreeMap::new(),
         failures: BTreeMap::new(),
         high_priority_room: None,
-        ballast: None,
         journal: None,
+        ballast: None,
         history: Vec::new(),
     }
 }

@@ -284,6 +284,25 @@ impl DirDocument {
     }
 }
 
+/// A source of observation that does not work for a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MissingDocument {
+    /// Its name.
+    pub name: String,
+    /// Why it does not.
+    pub reason: String,
+}
+
+impl MissingDocument {
+    fn new((name, reason): &(&'static str, String)) -> MissingDocument {
+        MissingDocument {
+            name: (*name).to_owned(),
+            reason: reason.clone(),
+        }
+    }
+}
+
 /// Bytes that are held back to be given away when the directory is full.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -303,25 +322,6 @@ impl BallastDocument {
             wanted_bytes: ballast.wanted,
             held_bytes: ballast.held,
             state: ballast.state.name().to_owned(),
-        }
-    }
-}
-
-/// A source of observation that does not work for a directory.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MissingDocument {
-    /// Its name.
-    pub name: String,
-    /// Why it does not.
-    pub reason: String,
-}
-
-impl MissingDocument {
-    fn new((name, reason): &(&'static str, String)) -> MissingDocument {
-        MissingDocument {
-            name: (*name).to_owned(),
-            reason: reason.clone(),
         }
     }
 }

@@ -70,10 +70,10 @@ event_kinds! {
     ModeChanged "modeChanged" Warning "The mode in which the server runs has changed.";
     ModeMismatch "modeMismatch" Warning "The server has not been in the wanted mode for longer than it should take.";
     FillForecast "fillForecast" Warning "At the present rate the directory will be full soon.";
-    BallastReleased "ballastReleased" Warning "The ballast of a directory that is full, or of a journal that nearly is, was given back.";
     JournalNotDraining "journalNotDraining" Warning "The journal grows and lastMark does not move: the bookie does not get its entries into ledger storage.";
     RestartWouldFail "restartWouldFail" Warning "A start of the bookie would fail now, by what BookKeeper itself checks: do not restart it.";
     RestartPossible "restartPossible" Ok "No reason is known any more for which a start of the bookie would fail.";
+    BallastReleased "ballastReleased" Warning "The ballast of a directory that is full, or of a journal that nearly is, was given back.";
     Reminder "reminder" Warning "A bad status lasts.";
 }
 

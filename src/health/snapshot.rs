@@ -129,10 +129,10 @@ pub struct DirView {
     pub failures: BTreeMap<Cause, u64>,
     /// Room for recovery writes.
     pub high_priority_room: Option<HighPriorityRoom>,
-    /// Its ballast file; none when there is none and none is to be.
-    pub ballast: Option<BallastView>,
     /// The bookie's journal in it; none of other directories, and before it was seen.
     pub journal: Option<JournalView>,
+    /// Its ballast file; none when there is none and none is to be.
+    pub ballast: Option<BallastView>,
     /// Recent status changes, oldest first: when and to what.
     pub history: Vec<(Timestamp, Status)>,
 }

@@ -102,8 +102,8 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         high_priority_room: track
             .high_priority_room()
             .filter(|_| track.present_space().is_some()),
-        ballast: track.ballast_view(now),
         journal: track.journal_view,
+        ballast: track.ballast_view(now),
         history: track.history.iter().copied().collect(),
     }
 }

@@ -517,8 +517,8 @@ impl Monitor {
                 .chain(&self.duplicates)
                 .cloned()
                 .chain(self.tracker.own_trouble())
-                .chain(ballast)
                 .chain(self.tracker.layout_advice())
+                .chain(ballast)
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),

@@ -4,8 +4,8 @@
 //!
 //! In reading order: `control` takes requests and hands them to a `lane`, in which `look` makes one
 //! round of operations on one directory: `place` opens it, `cookie` and `bookie_files` understand
-//! what the bookie keeps in it, `probe_file` and `ballast` are what is written. `kernel` hears what the
-//! kernel tells, `mount` understands the mount table, `device` and `stack` know what is below,
+//! what the bookie keeps in it, `probe_file` and `ballast` are what is written. `kernel` hears what the kernel
+//! tells, `mount` understands the mount table, `device` and `stack` know what is below,
 //! `diskstats`, `errors` and `pressure` read counters.
 
 use std::io;

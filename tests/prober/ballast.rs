@@ -79,84 +79,78 @@ async fn fill(watch: &mut Watch, wanted: u64) -> u32 {
 
 #[test]
 fn it_really_takes_space_and_really_gives_it_back() {
-    in_own_mounts_of(
-        "ballast",
-        "it_really_takes_space_and_really_gives_it_back",
-        |root| {
-            for (kind, options) in [
-                ("ext4", "loop"),
-                ("xfs", "loop"),
-                ("btrfs", "loop,compress-force=zstd"),
-                ("tmpfs", ""),
-            ] {
-                let disk = Disk::new(root, kind, options);
-                run(async {
-                    let mut watch = Watch::of(&[&disk.0]);
-                    watch.alive().await;
-                    assert_eq!(watch.look(0, PROBE).await.failure, None);
-                    let before = disk.available();
-                    let looks = fill(&mut watch, WANTED).await;
-                    assert!((3..30).contains(&looks), "{kind}: {looks} looks");
-                    let taken = before.saturating_sub(disk.available());
-                    assert!(WANTED <= taken + MIB, "{kind}: {taken} bytes are taken");
-                    let look = watch.look(0, ballast(Order::Measure)).await;
-                    assert_eq!(look.ballast, Some(WANTED), "{kind}");
-                    let released = Point::now();
-                    let look = watch.look(0, ballast(Order::Release)).await;
-                    assert_eq!((look.ballast, look.failure), (Some(0), None), "{kind}");
-                    let took = released.elapsed();
-                    assert!(
-                        took < Duration::from_secs(1),
-                        "{kind}: given back in {took:?}"
-                    );
-                    let missing = before.saturating_sub(disk.available());
-                    assert!(missing < BESIDE, "{kind}: {missing} bytes are not back");
-                });
-            }
-        },
-    );
+    let test = "it_really_takes_space_and_really_gives_it_back";
+    in_own_mounts_of("ballast", test, |root| {
+        for (kind, options) in [
+            ("ext4", "loop"),
+            ("xfs", "loop"),
+            ("btrfs", "loop,compress-force=zstd"),
+            ("tmpfs", ""),
+        ] {
+            let disk = Disk::new(root, kind, options);
+            run(async {
+                let mut watch = Watch::of(&[&disk.0]);
+                watch.alive().await;
+                assert_eq!(watch.look(0, PROBE).await.failure, None);
+                let before = disk.available();
+                let looks = fill(&mut watch, WANTED).await;
+                assert!((3..30).contains(&looks), "{kind}: {looks} looks");
+                let taken = before.saturating_sub(disk.available());
+                assert!(WANTED <= taken + MIB, "{kind}: {taken} bytes are taken");
+                let look = watch.look(0, ballast(Order::Measure)).await;
+                assert_eq!(look.ballast, Some(WANTED), "{kind}");
+                let released = Point::now();
+                let look = watch.look(0, ballast(Order::Release)).await;
+                assert_eq!((look.ballast, look.failure), (Some(0), None), "{kind}");
+                let took = released.elapsed();
+                assert!(
+                    took < Duration::from_secs(1),
+                    "{kind}: given back in {took:?}"
+                );
+                let missing = before.saturating_sub(disk.available());
+                assert!(missing < BESIDE, "{kind}: {missing} bytes are not back");
+            });
+        }
+    });
 }
 
 #[test]
 fn our_own_greed_is_no_verdict_and_a_full_disk_gets_it_back() {
-    in_own_mounts_of(
-        "ballast",
-        "our_own_greed_is_no_verdict_and_a_full_disk_gets_it_back",
-        |root| {
-            for kind in ["ext4", "btrfs", "tmpfs"] {
-                let disk = Disk::new(root, kind, "loop");
-                run(async {
-                    let mut watch = Watch::of(&[&disk.0]);
-                    watch.alive().await;
-                    watch.look(0, PROBE).await;
-                    let mut held = 0;
-                    loop {
-                        let look = watch.look(0, ballast(Order::Fill(1024 * MIB))).await;
-                        let want = look.failure.as_ref().is_some_and(|failure| {
-                            // The probe before it may be refused: that the disk is full is true.
-                            failure.operation == Operation::Ballast
-                        });
-                        assert!(!want, "{kind}: {look:?}");
-                        if look.failure.is_some() || look.ballast == Some(held) {
-                            break;
-                        }
-                        held = look.ballast.expect("it is ours");
+    let test = "our_own_greed_is_no_verdict_and_a_full_disk_gets_it_back";
+    in_own_mounts_of("ballast", test, |root| {
+        for kind in ["ext4", "btrfs", "tmpfs"] {
+            let disk = Disk::new(root, kind, "loop");
+            run(async {
+                let mut watch = Watch::of(&[&disk.0]);
+                watch.alive().await;
+                watch.look(0, PROBE).await;
+                let mut held = 0;
+                loop {
+                    let look = watch.look(0, ballast(Order::Fill(1024 * MIB))).await;
+                    let want = look.failure.as_ref().is_some_and(|failure| {
+                        // The probe before it may be refused: that the disk is full is true.
+                        failure.operation == Operation::Ballast
+                    });
+                    assert!(!want, "{kind}: {look:?}");
+                    if look.failure.is_some() || look.ballast == Some(held) {
+                        break;
                     }
-                    assert!(100 * MIB < held, "{kind}: {held} bytes");
-                    let filler = fs::write(disk.0.join("filler"), vec![7; 320 << 20]);
-                    assert!(filler.is_err(), "{kind}: there was room beside the ballast");
-                    let look = watch.look(0, ballast(Order::Release)).await;
-                    assert_eq!((look.ballast, look.failure), (Some(0), None), "{kind}");
-                    // Root had got what ext4 keeps for it, too.
-                    let expected = disk.available() + RESERVED + BESIDE;
-                    assert!(
-                        held < expected,
-                        "{kind}: {expected} of {held} bytes are back"
-                    );
-                });
-            }
-        },
-    );
+                    held = look.ballast.expect("it is ours");
+                }
+                assert!(100 * MIB < held, "{kind}: {held} bytes");
+                let filler = fs::write(disk.0.join("filler"), vec![7; 320 << 20]);
+                assert!(filler.is_err(), "{kind}: there was room beside the ballast");
+                let look = watch.look(0, ballast(Order::Release)).await;
+                assert_eq!((look.ballast, look.failure), (Some(0), None), "{kind}");
+                // Root had got what ext4 keeps for it, too.
+                let expected = disk.available() + RESERVED + BESIDE;
+                assert!(
+                    held < expected,
+                    "{kind}: {expected} of {held} bytes are back"
+                );
+            });
+        }
+    });
 }
 
 #[test]

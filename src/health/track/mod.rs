@@ -76,12 +76,12 @@ pub struct Track {
     pub(super) forecast_told: bool,
     /// Since when the forecast has said that it will be full soon.
     pub(super) forecast_since: Option<Elapsed>,
-    pub(super) ballast: Ballast,
-    ballast_given: Option<u64>,
     /// The bookie's own files, as last seen here.
     pub(super) bookie_files: Option<SeenFiles>,
     /// What they come to together with those of other directories.
     pub(super) journal_view: Option<JournalView>,
+    pub(super) ballast: Ballast,
+    ballast_given: Option<u64>,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -148,10 +148,10 @@ impl Track {
             forecast_view: None,
             forecast_told: false,
             forecast_since: None,
-            ballast: Ballast::default(),
-            ballast_given: None,
             bookie_files: None,
             journal_view: None,
+            ballast: Ballast::default(),
+            ballast_given: None,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
