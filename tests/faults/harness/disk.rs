@@ -188,8 +188,7 @@ pub(crate) fn make_image(image: &Path, kind: &str, mebibytes: u64, more: &[&str]
 fn make_file_system(image: &Path, kind: &str, more: &[&str]) {
     let lazy = ["-E", "lazy_itable_init=1,lazy_journal_init=1"];
     let lazy: &[&str] = if kind == "ext4" { &lazy } else { &[] };
-    let bytes = fs::metadata(image).map_or(0, |facts| facts.len());
-    let options = mkfs_options(kind, bytes).iter().chain(lazy).chain(more);
+    let options = mkfs_options(kind).iter().chain(lazy).chain(more);
     tool(
         &format!("mkfs.{kind}"),
         options.copied().chain([text(image)]),
@@ -197,11 +196,11 @@ fn make_file_system(image: &Path, kind: &str, more: &[&str]) {
 }
 
 /// What `mkfs` of a kind needs to say nothing and to refuse nothing.
-pub(crate) fn mkfs_options(kind: &str, bytes: u64) -> &'static [&'static str] {
+pub(crate) fn mkfs_options(kind: &str) -> &'static [&'static str] {
     match kind {
         "ext4" => &["-q", "-F"],
-        // Data and metadata share the space of a small one; a large one is as everywhere.
-        "btrfs" if bytes < 1 << 30 => &["-q", "-f", "--mixed"],
+        // Data and metadata share the space: a small one has none to give to one of them alone.
+        "btrfs" => &["-q", "-f", "--mixed"],
         _ => &["-q", "-f"],
     }
 }

@@ -25,8 +25,7 @@ impl DyingDisk {
     fn made(bench: &Bench, name: &str, mebibytes: u64, for_ext4: &[&str]) -> DyingDisk {
         let kind = bench.kind();
         let device = MemoryFs::new(bench, &format!("{name}-device"));
-        let bytes = mebibytes.max(smallest(kind)) << 20;
-        device.add("disk", bytes);
+        device.add("disk", mebibytes.max(smallest(kind)) << 20);
         let file = device.path().join("disk");
         let find = ["--find", "--show", "--direct-io=on", text(&file)];
         let node = tool("losetup", find);
@@ -38,7 +37,7 @@ impl DyingDisk {
         } else {
             Vec::new()
         };
-        let options = mkfs_options(kind, bytes).iter().copied().chain(own);
+        let options = mkfs_options(kind).iter().copied().chain(own);
         tool(&format!("mkfs.{kind}"), options.chain([node]));
         let path = bench.dir(name);
         let options = if kind == "ext4" {
