@@ -64,7 +64,7 @@ pub enum BallastState {
     Waiting,
     /// It was given back, and is made again when there has been room for the dwell time.
     Released,
-    /// Something else has its name.
+    /// Something else has its name, or it may not be changed.
     Obstructed,
     /// The file system gives it no more room, by a quota or a limit.
     Refused,
@@ -338,7 +338,7 @@ impl BallastView {
             }
             BallastState::Obstructed => {
                 format!(
-                    "something that is not the agent's file has the name {FILE_NAME}: remove it"
+                    "something that is not the agent's file, or may not be changed, has the name {FILE_NAME}: remove it"
                 )
             }
             BallastState::Refused => {
