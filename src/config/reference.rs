@@ -140,7 +140,8 @@ disk. **The file may be removed by hand at any time**, also while the agent runs
 under the conditions above. It stays when the agent is stopped or the directory leaves the
 configuration; a smaller `ballast`, or none, takes effect when the configuration is read again. If the key
 was removed while the agent was stopped, the file is shown and left: remove it. A file system snapshot
-keeps its blocks. Something else of that name is left alone and reported. One agent for each
+keeps its blocks. Something else of that name, or a file that may
+not be changed (`chattr +i`), is left alone and reported. One agent for each
 directory; `dirkeeper check` only looks.
 ";
 

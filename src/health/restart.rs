@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use super::bookkeeper;
 use super::dir::{Role, path_text};
-use super::journal::{Replay, bytes_text};
+use super::journal::Replay;
 use super::moment::Elapsed;
 use super::observation::{Device, Space};
 use super::status::{AccessStatus, Cause};
+use super::words::bytes_text;
 
 /// Blocks that a new journal file needs at once: its header, and the last one of what it
 /// preallocates; the rest of that is a hole (`JournalChannel.writeHeader`).

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ballast::bytes_text;
 use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
@@ -24,6 +23,7 @@ use super::space;
 use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
 use super::view::{back_to_good, reason, view};
+use super::words::bytes_text;
 
 /// A forecast is told when it has held for this part of the time that it foretells: one of an hour
 /// for six minutes, one of ten minutes for one. A burst of writes is no trend.

@@ -10,6 +10,7 @@ use super::moment::Elapsed;
 use super::observation::Space;
 use super::snapshot::DirView;
 use super::space;
+use super::words::bytes_text;
 
 /// Its name in the directory. One for each directory, so that agents and people find it.
 pub const FILE_NAME: &str = ".dirkeeper-ballast";
@@ -64,7 +65,7 @@ pub enum BallastState {
     Waiting,
     /// It was given back, and is made again when there has been room for the dwell time.
     Released,
-    /// Something else has its name.
+    /// Something else has its name, or it may not be changed.
     Obstructed,
     /// The file system gives it no more room, by a quota or a limit.
     Refused,
@@ -338,7 +339,7 @@ impl BallastView {
             }
             BallastState::Obstructed => {
                 format!(
-                    "something that is not the agent's file has the name {FILE_NAME}: remove it"
+                    "something that is not the agent's file, or may not be changed, has the name {FILE_NAME}: remove it"
                 )
             }
             BallastState::Refused => {
@@ -373,18 +374,6 @@ pub fn trouble(dirs: &[Arc<DirView>]) -> Option<String> {
         0 => first,
         more => format!("{first} (and {more} other directories)"),
     })
-}
-
-/// As people say it.
-#[allow(clippy::cast_precision_loss)] // one digit is shown
-pub(super) fn bytes_text(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let unit = units.into_iter().find(|(size, _)| *size as f64 <= bytes);
-    unit.map_or_else(
-        || format!("{bytes:.0} B"),
-        |(size, name)| format!("{:.1} {name}", bytes / size as f64),
-    )
 }
 
 #[cfg(test)]

@@ -362,7 +362,7 @@ fn what_cannot_be_made_is_said_and_keeps_no_directory_full() {
     for (disk, words) in [
         (
             &foreign,
-            "something that is not the agent's file has the name",
+            "something that is not the agent's file, or may not be changed, has the name",
         ),
         (&limited, "only 16.0 MiB of 64.0 MiB can be held"),
         (&large, "990.0 MiB do not fit beside the thresholds"),
