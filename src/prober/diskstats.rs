@@ -132,9 +132,14 @@ impl Diskstats {
         ))
     }
 
-    /// Writes and flushes that it has completed; none where the kernel does not count them.
-    pub(super) fn written(&self, device: Device) -> Option<u64> {
-        Some(self.disks.get(&device)?.reading?.written)
+    /// Writes and flushes that these devices have completed; none unless all of them are counted: a
+    /// part of the sum that comes or goes would look like progress.
+    pub(super) fn written(&self, devices: &[Device]) -> Option<u64> {
+        let each = devices
+            .iter()
+            .map(|device| Some(self.disks.get(device)?.reading?.written));
+        let sum = each.reduce(|sum, written| Some(sum?.wrapping_add(written?)));
+        sum.flatten()
     }
 
     /// The kernel counts its requests.
@@ -285,7 +290,7 @@ mod tests {
             assert!(stats.is_known(SDB));
         }
         let short = followed("8 16 sdb 1 2 3 4 5 6 7 8 9 10\n");
-        assert!(!short.is_known(SDB) && short.written(SDB).is_none());
+        assert!(!short.is_known(SDB) && short.written(&[SDB]).is_none());
     }
 
     #[test]
@@ -303,6 +308,28 @@ mod tests {
         assert_eq!(stats.stall(SDB, None).as_deref(), Some(text));
         stats.take(b"", HALF);
         assert_eq!(stats.stall(SDB, None), None, "the device is gone");
+    }
+
+    #[test]
+    fn writes_are_known_only_if_those_of_all_devices_are() {
+        const SDC: Device = Device {
+            major: 8,
+            minor: 32,
+        };
+        let mut stats = Diskstats::default();
+        stats.follow([SDB, SDC].into_iter());
+        assert_eq!(stats.written(&[SDB, SDC]), None, "not read yet");
+        let both = line(3, 0) + &line(4, 0).replace("16 sdb", "32 sdc");
+        for (text, expected) in [
+            (&*both, Some(7)),
+            (&line(3, 0), None),
+            (&both, Some(7)),
+            ("", None),
+        ] {
+            stats.take(text.as_bytes(), HALF);
+            assert_eq!(stats.written(&[SDB, SDC]), expected, "{text}");
+        }
+        assert_eq!(stats.written(&[]), None, "nobody knows what is below");
     }
 
     /// One request that the kernel forgot to count down, on a disk that works now and then.
@@ -336,7 +363,7 @@ mod tests {
             let mut stats = followed("");
             for line in lines {
                 stats.take(line.as_bytes(), Duration::from_secs(30));
-                let _ = (stats.stall(SDB, None), stats.written(SDB));
+                let _ = (stats.stall(SDB, None), stats.written(&[SDB]));
             }
         }
     }

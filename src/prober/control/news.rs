@@ -2,6 +2,7 @@
 //! which errors their file systems had.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::health::dir::DirId;
 use crate::probe::wire::{Answer, KernelSource};
@@ -85,7 +86,12 @@ impl Control {
         let counter = self.tools.facts.counter(entry);
         watched.source(KernelSource::Diskstats, stack.as_ref().err().cloned());
         watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
-        watched.stack = stack.unwrap_or_default();
+        watched.stack = Arc::new(stack.unwrap_or_default());
+        for key in [LaneKey::Unresolved(dir), watched.lane(dir)] {
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.stack = Arc::clone(&watched.stack);
+            }
+        }
         watched.counter = counter.ok();
         let known = watched.counter.as_ref();
         let recorded = known

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::health::ballast::Order;
 use crate::health::dir::{DirId, Role, path_text};
@@ -23,7 +24,7 @@ pub(super) struct Watched {
     pub(super) mount: Option<Mount>,
     pub(super) uuid: Option<KnownUuid>,
     /// The devices under it.
-    pub(super) stack: Stack,
+    pub(super) stack: Arc<Stack>,
     /// Where its file system counts errors.
     pub(super) counter: Option<Counter>,
     /// What the kernel tells by itself; with the reason where it does not.
@@ -68,7 +69,7 @@ impl Watched {
             pinned,
             mount: None,
             uuid: None,
-            stack: Stack::default(),
+            stack: Arc::default(),
             counter: None,
             sources: BTreeMap::new(),
             stalled: false,
