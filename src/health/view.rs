@@ -267,7 +267,7 @@ mod tests {
         let status = track.status_now();
         track.observe(
             at(1),
-            Observation::Recorded("2 errors: run e2fsck".to_owned()),
+            Observation::Recorded(Some("2 errors: run e2fsck".to_owned())),
         );
         track.observe(at(1), Observation::Stalled(Some("8:0 holds".to_owned())));
         let running = InFlight {
@@ -293,5 +293,7 @@ mod tests {
         assert!(view(&track, at(2)).suspect);
         track.void_look(at(3));
         assert_eq!(lines(&track, 3).len(), 4, "the next prober says it anew");
+        track.observe(at(3), Observation::Recorded(None));
+        assert_eq!(lines(&track, 3).len(), 3, "and they were set back");
     }
 }

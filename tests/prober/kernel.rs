@@ -22,7 +22,7 @@ async fn recorded(watch: &mut Watch) -> String {
         Report::Observed {
             observation: Observation::Recorded(what),
             ..
-        } => Some(what),
+        } => what,
         _ => None,
     };
     watch.until("recorded errors", wanted).await
@@ -90,7 +90,7 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                     Report::Observed {
                         observation: Observation::Recorded(what),
                         ..
-                    } => Some(Ok(what)),
+                    } => what.map(Ok),
                     _ => None,
                 };
                 let what = watch.until("recorded errors", next).await.unwrap();

@@ -166,7 +166,7 @@ impl Track {
             Observation::InFlight(in_flight) => self.in_flight(in_flight),
             Observation::Mounted(mount) => self.mounted(now, mount),
             Observation::Stalled(what) => self.access.set_stalled(what),
-            Observation::Recorded(what) => self.recorded = Some(what),
+            Observation::Recorded(what) => self.recorded = what,
             Observation::ProberLost(text) => {
                 self.access.set_stalled(None);
                 self.access.lost(Reason {

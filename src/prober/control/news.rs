@@ -105,8 +105,11 @@ impl Control {
                 what: None,
             })?;
         }
-        if let Some(what) = recorded {
-            self.say(&Answer::Recorded { dir: dir.0, what })?;
+        if recorded.is_some() {
+            self.say(&Answer::Recorded {
+                dir: dir.0,
+                what: recorded,
+            })?;
         }
         self.follow();
         Ok(())
@@ -141,23 +144,26 @@ impl Control {
 
     /// File systems counted errors: old ones are a fact, new ones a reason to look at once.
     pub(super) fn counted(&mut self, news: Vec<Counted>) -> io::Result<()> {
-        for Counted {
-            counter,
-            count,
-            has_risen,
-        } in news
-        {
+        for news in news {
+            let Counted {
+                counter,
+                text,
+                newest,
+            } = news;
             let dirs = self.dirs.iter();
             let dirs = dirs.filter(|(_, each)| each.counter.as_ref() == Some(&counter));
             let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
             for dir in dirs {
-                let what = count.text.clone();
+                let what = text.clone();
                 self.say(&Answer::Recorded { dir: dir.0, what })?;
-                if has_risen {
-                    self.signal(dir, &count.newest)?;
+                if let Some(newest) = &newest {
+                    self.signal(dir, newest)?;
                 }
             }
-            self.recorded.insert(counter, count.text);
+            match text {
+                Some(text) => drop(self.recorded.insert(counter, text)),
+                None => drop(self.recorded.remove(&counter)),
+            }
         }
         Ok(())
     }
