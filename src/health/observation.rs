@@ -340,6 +340,8 @@ pub enum Observation {
     Stalled(Option<String>),
     /// What the file system has recorded of its own errors, in words; none: nothing any more.
     Recorded(Option<String>),
+    /// The file system had an error, in words. It may have the next one of our own probe.
+    FileSystemError(String),
     /// Nobody can say anything: the prober died or stopped answering.
     ProberLost(String),
 }

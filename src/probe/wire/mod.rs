@@ -172,6 +172,13 @@ pub enum Answer {
         /// How many, in words; none when they were set back.
         what: Option<String>,
     },
+    /// The file system had an error.
+    FileSystemError {
+        /// Which directory.
+        dir: u32,
+        /// Which error, as far as known.
+        what: String,
+    },
     /// Something suspicious.
     Signal {
         /// Which directory.

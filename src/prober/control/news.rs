@@ -1,6 +1,7 @@
 //! What the kernel says by itself about the directories: where they are mounted, what is below, and
 //! which errors their file systems had.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use crate::health::dir::DirId;
 use crate::probe::wire::{Answer, KernelSource};
 
 use super::super::errors::{Counted, Counter};
+use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
 use super::Control;
 use super::watched::what_changed;
@@ -34,15 +36,23 @@ impl Control {
         Ok(())
     }
 
-    /// The kernel does not say here which file system it was.
-    pub(super) fn file_system_error(&mut self) -> io::Result<()> {
-        let dirs = self.dirs.iter().filter(|(_, each)| {
-            let watched = each.sources.get(&KernelSource::Fanotify);
-            watched == Some(&None)
-        });
+    /// Where the kernel does not say which file system it was, it may have been each.
+    pub(super) fn file_system_errors(&mut self, of: &BTreeSet<Option<FsId>>) -> io::Result<()> {
+        let dirs = self.dirs.iter().filter(|(_, each)| each.fsid.is_some());
+        let dirs = dirs.filter(|(_, each)| of.contains(&None) || of.contains(&each.fsid));
         let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
-        let what = "the kernel reports an error of this or another watched file system";
-        dirs.into_iter().try_for_each(|dir| self.signal(dir, what))
+        let what = match of.contains(&None) {
+            true => "the kernel reports an error of this or another watched file system",
+            false => "the kernel reports an error of the file system",
+        };
+        dirs.into_iter().try_for_each(|dir| self.erred(dir, what))
+    }
+
+    fn erred(&mut self, dir: DirId, what: &str) -> io::Result<()> {
+        self.say(&Answer::FileSystemError {
+            dir: dir.0,
+            what: what.to_owned(),
+        })
     }
 
     /// Says what the mount table has for a directory, if that is news; a change is a reason for
@@ -157,7 +167,7 @@ impl Control {
                 let what = text.clone();
                 self.say(&Answer::Recorded { dir: dir.0, what })?;
                 if let Some(newest) = &newest {
-                    self.signal(dir, newest)?;
+                    self.erred(dir, newest)?;
                 }
             }
             match text {
