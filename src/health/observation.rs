@@ -338,8 +338,10 @@ pub enum Observation {
     /// A device under the directory holds requests and completes none, in words; none: it does
     /// complete some again.
     Stalled(Option<String>),
-    /// What the file system has recorded of its own errors, in words.
-    Recorded(String),
+    /// What the file system has recorded of its own errors, in words; none: nothing any more.
+    Recorded(Option<String>),
+    /// The file system had an error, in words. It may have the next one of our own probe.
+    FileSystemError(String),
     /// Nobody can say anything: the prober died or stopped answering.
     ProberLost(String),
 }

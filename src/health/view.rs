@@ -213,6 +213,7 @@ mod tests {
     use super::super::dir::{Dir, DirId, ProbePolicy, Role, Thresholds};
     use super::super::moment::Timestamp;
     use super::super::observation::{InFlight, Observation, Pressure};
+    use super::super::schedule::Wait;
     use super::*;
 
     fn at(seconds: i64) -> Moment {
@@ -262,13 +263,46 @@ mod tests {
         assert!(lines(&track, 608).is_empty());
     }
 
+    /// A file system that goes on with errors has the next one of our own probe.
+    #[test]
+    fn errors_hurry_at_once_and_then_once_an_interval() {
+        let mut track = track();
+        let interval = track.dir.probe.interval;
+        let mut fulls = Vec::new();
+        for second in 0..30 {
+            let now = at(second);
+            if let Some(full) = track.schedule.begin(now.elapsed) {
+                track
+                    .schedule
+                    .ended(now.elapsed, || Wait::Round(interval), interval / 10);
+                fulls.extend(full.then_some(second));
+            }
+            if 2 <= second {
+                let what = format!("btrfs counted an error: write_errs {second}");
+                track.observe(now, Observation::FileSystemError(what));
+            }
+            if second == 2 {
+                assert_eq!(track.schedule.due(), Some(now.elapsed), "the first");
+            }
+        }
+        // Every ten seconds in its turn, and between two turns once.
+        assert_eq!(fulls, [0, 3, 10, 13, 20, 23]);
+        let newest = lines(&track, 30).pop();
+        assert_eq!(
+            newest.as_deref(),
+            Some("29 btrfs counted an error: write_errs 29")
+        );
+        track.signal(at(30), "another mount".to_owned());
+        assert_eq!(track.schedule.due(), Some(at(30).elapsed), "no error");
+    }
+
     #[test]
     fn what_the_kernel_counts_is_evidence_and_no_verdict() {
         let mut track = track();
         let status = track.status_now();
         track.observe(
             at(1),
-            Observation::Recorded("2 errors: run e2fsck".to_owned()),
+            Observation::Recorded(Some("2 errors: run e2fsck".to_owned())),
         );
         track.observe(at(1), Observation::Stalled(Some("8:0 holds".to_owned())));
         let running = InFlight {
@@ -294,5 +328,7 @@ mod tests {
         assert!(view(&track, at(2)).suspect);
         track.void_look(at(3));
         assert_eq!(lines(&track, 3).len(), 4, "the next prober says it anew");
+        track.observe(at(3), Observation::Recorded(None));
+        assert_eq!(lines(&track, 3).len(), 3, "and they were set back");
     }
 }

@@ -306,6 +306,7 @@ impl Supervisor {
             Answer::Mounted { dir, mount } => (dir, Observation::Mounted(mount.into())),
             Answer::Stalled { dir, what } => (dir, Observation::Stalled(what)),
             Answer::Recorded { dir, what } => (dir, Observation::Recorded(what)),
+            Answer::FileSystemError { dir, what } => (dir, Observation::FileSystemError(what)),
             Answer::InFlight {
                 dir,
                 operation,

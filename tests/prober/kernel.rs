@@ -22,15 +22,18 @@ async fn recorded(watch: &mut Watch) -> String {
         Report::Observed {
             observation: Observation::Recorded(what),
             ..
-        } => Some(what),
+        } => what,
         _ => None,
     };
     watch.until("recorded errors", wanted).await
 }
 
-async fn signal(watch: &mut Watch, begin: &str) -> String {
+async fn error(watch: &mut Watch, begin: &str) -> String {
     let wanted = |report| match report {
-        Report::Signal { what, .. } if what.starts_with(begin) => Some(what),
+        Report::Observed {
+            observation: Observation::FileSystemError(what),
+            ..
+        } if what.starts_with(begin) => Some(what),
         _ => None,
     };
     watch.until("signal", wanted).await
@@ -78,7 +81,7 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                 fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").unwrap();
                 let what = recorded(&mut watch).await;
                 assert!(what.contains("has recorded 1 error, the first"), "{what}");
-                let what = signal(&mut watch, "ext4").await;
+                let what = error(&mut watch, "ext4").await;
                 assert!(
                     what.starts_with("ext4 recorded an error in trigger_test"),
                     "{what}"
@@ -86,11 +89,14 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                 // For the next prober it is of the past: a fact, and no reason to hurry.
                 let mut watch = Watch::of(&[&ext4.point]);
                 let next = |report| match report {
-                    Report::Signal { what, .. } => Some(Err(what)),
+                    Report::Observed {
+                        observation: Observation::FileSystemError(what),
+                        ..
+                    } => Some(Err(what)),
                     Report::Observed {
                         observation: Observation::Recorded(what),
                         ..
-                    } => Some(Ok(what)),
+                    } => what.map(Ok),
                     _ => None,
                 };
                 let what = watch.until("recorded errors", next).await.unwrap();
@@ -98,6 +104,52 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
             });
         },
     );
+}
+
+/// Only the directories of the file system that had an error hear of it, however often it has one.
+#[test]
+fn an_error_of_one_ext4_is_none_of_another() {
+    in_own_mounts("an_error_of_one_ext4_is_none_of_another", |root| {
+        let broken = Ext4::new(root, "broken");
+        let sound = Ext4::new(root, "sound");
+        run(async {
+            let mut watch = Watch::of(&[&sound.point, &broken.point]);
+            let mut sources = Vec::new();
+            let mut trigger = None;
+            for dir in [0, 1] {
+                let source = watch.mounted(dir).await.source;
+                let name = Path::new(&source).file_name().unwrap().to_str().unwrap();
+                trigger = Some(format!("/sys/fs/ext4/{name}/trigger_fs_error"));
+            }
+            for dir in [0, 1] {
+                watch.look(dir, PROBE).await;
+                watch.look(dir, PROBE).await;
+            }
+            let trigger = trigger.unwrap();
+            for _ in 0..2 {
+                fs::write(&trigger, "1").unwrap();
+                let reported = |report| match report {
+                    Report::Observed {
+                        dir,
+                        observation: Observation::FileSystemError(what),
+                    } => Some((dir, what)),
+                    _ => None,
+                };
+                for _ in 0..2 {
+                    let (dir, what) = watch.until("an error", reported).await;
+                    assert_eq!(dir, DirId(1), "{what}");
+                    sources.push(what);
+                }
+            }
+            let kernel = "the kernel reports an error of the file system";
+            assert!(sources.iter().any(|what| what == kernel), "{sources:?}");
+            let counter = "ext4 recorded an error in trigger_test";
+            assert!(
+                sources.iter().any(|what| what.starts_with(counter)),
+                "{sources:?}"
+            );
+        });
+    });
 }
 
 /// Nothing in the mount table, sysfs or statvfs says that an xfs was shut down: only using it does.
@@ -177,7 +229,7 @@ fn errors_that_btrfs_counts_are_a_signal() {
                 [("fanotify", "btrfs reports no errors".to_owned())]
             );
             fs::read(point.join("data")).unwrap_err();
-            let what = signal(&mut watch, "btrfs").await;
+            let what = error(&mut watch, "btrfs").await;
             assert!(what.contains("corruption_errs"), "{what}");
         });
         do_run("umount", &[text(&point)]);

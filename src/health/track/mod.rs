@@ -61,6 +61,8 @@ pub struct Track {
     pub(super) sources: Sources,
     /// What the kernel said by itself, oldest first.
     pub(super) signals: VecDeque<(Moment, String)>,
+    /// When an error of the file system last hurried a look.
+    error_hurried: Option<Elapsed>,
     /// What the file system has recorded of its own errors.
     pub(super) recorded: Option<String>,
     pub(super) schedule: Schedule,
@@ -138,6 +140,7 @@ impl Track {
             cookie: Cookie::NotRead,
             sources: Sources::default(),
             signals: VecDeque::new(),
+            error_hurried: None,
             recorded: None,
             schedule: Schedule::new(id),
             told: Told::default(),
@@ -169,7 +172,8 @@ impl Track {
             Observation::InFlight(in_flight) => self.in_flight(in_flight),
             Observation::Mounted(mount) => self.mounted(now, mount),
             Observation::Stalled(what) => self.access.set_stalled(what),
-            Observation::Recorded(what) => self.recorded = Some(what),
+            Observation::Recorded(what) => self.recorded = what,
+            Observation::FileSystemError(what) => self.erred(now, what),
             Observation::ProberLost(text) => {
                 self.access.set_stalled(None);
                 self.access.lost(Reason {
@@ -185,6 +189,22 @@ impl Track {
     /// Something suspicious was seen: a full look as soon as possible, and a line of evidence.
     pub fn signal(&mut self, now: Moment, what: String) {
         self.schedule.hurry(now.elapsed, true);
+        self.keep(now, what);
+    }
+
+    /// The first error is a reason to look at once. Of a file system that goes on with errors each
+    /// probe may make the next one: those that follow hurry it once an interval.
+    fn erred(&mut self, now: Moment, what: String) {
+        let interval = self.dir.probe.interval;
+        let hurried = self.error_hurried;
+        if hurried.is_none_or(|at| interval <= now.elapsed.saturating_sub(at)) {
+            self.error_hurried = Some(now.elapsed);
+            self.schedule.hurry(now.elapsed, true);
+        }
+        self.keep(now, what);
+    }
+
+    fn keep(&mut self, now: Moment, what: String) {
         self.signals.retain(|(_, known)| *known != what);
         if self.signals.len() == SIGNALS {
             self.signals.pop_front();

@@ -21,7 +21,7 @@ pub use facts::{WireLook, WireMount};
 
 /// Version of everything below. Raised with each change of a message: agent and prober are the
 /// same file, but that file may be replaced while an agent runs, and then the next prober is newer.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest frame. The longest message holds two paths (4 KiB each at most) and one line of the
 /// mount table with its options (a page each); four times that leaves room for details.
@@ -169,7 +169,14 @@ pub enum Answer {
     Recorded {
         /// Which directory.
         dir: u32,
-        /// How many, in words.
+        /// How many, in words; none when they were set back.
+        what: Option<String>,
+    },
+    /// The file system had an error.
+    FileSystemError {
+        /// Which directory.
+        dir: u32,
+        /// Which error, as far as known.
         what: String,
     },
     /// Something suspicious.

@@ -25,7 +25,7 @@ use crate::health::observation::Operation;
 use crate::probe::wire::{self, Answer, KernelSource, MAX_FRAME, VERSION};
 
 use super::errors::Counter;
-use super::kernel::{self, News, Wanted};
+use super::kernel::{self, FsId, News, Wanted};
 use super::lane::{Done, Lane, LaneKey, Time};
 use super::look::{Outcome, Tools};
 use super::mount::Table;
@@ -194,7 +194,7 @@ impl Control {
                 self.table = Some(table);
                 self.mounts_changed()
             }
-            Message::News(News::FileSystemError) => self.file_system_error(),
+            Message::News(News::FileSystemErrors(of)) => self.file_system_errors(&of),
             Message::News(News::Counted(news)) => self.counted(news),
         }
     }
@@ -233,7 +233,11 @@ impl Control {
         watched.look = None;
         watched.uuid = found.uuid.or(watched.uuid.take());
         let sources = match found.errors_watched {
-            Some(result) => watched.source(KernelSource::Fanotify, result.err()),
+            Some(result) => {
+                let identity = found.look.identity.as_ref().filter(|_| result.is_ok());
+                watched.fsid = identity.map(|seen| FsId::of(seen.fsid));
+                watched.source(KernelSource::Fanotify, result.err())
+            }
             None => false,
         };
         let table = watched.mount.as_ref().is_some_and(|mount| mount.read_only);

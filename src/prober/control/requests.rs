@@ -99,9 +99,10 @@ impl Control {
         let token = self.last_token;
         let lane = watched.lane(dir);
         watched.look = Some(Outstanding { token, asked, lane });
-        let task = watched.task(asked);
+        let (task, stack) = (watched.task(asked), Arc::clone(&watched.stack));
         match self.lane(lane) {
             Ok(lane) => {
+                lane.stack = stack;
                 lane.give(Job { token, dir, task });
                 Ok(())
             }
