@@ -168,6 +168,7 @@ impl History {
             probed: plan.probe,
             bookie_files: None,
             ballast: None,
+            pressure: None,
             failure: None,
         };
         if plan.ballast != Order::None {

@@ -8,6 +8,7 @@ use crate::probe::wire::{Answer, KernelSource};
 
 use super::super::errors::{Counted, Counter};
 use super::super::lane::LaneKey;
+use super::super::pressure;
 use super::Control;
 use super::watched::what_changed;
 
@@ -85,6 +86,7 @@ impl Control {
         let counter = self.tools.facts.counter(entry);
         watched.source(KernelSource::Diskstats, stack.as_ref().err().cloned());
         watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
+        watched.source(KernelSource::Psi, pressure::read().err());
         watched.stack = stack.unwrap_or_default();
         watched.counter = counter.ok();
         let known = watched.counter.as_ref();
