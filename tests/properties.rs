@@ -124,6 +124,7 @@ fn look(dir: u32, percent: u8, probed: bool, slow: bool) -> Look {
         probed,
         bookie_files: None,
         ballast: None,
+        pressure: None,
         failure: None,
     }
 }

@@ -277,6 +277,8 @@ pub struct Look {
     pub bookie_files: Option<BookieFiles>,
     /// Bytes that our ballast file really occupies, in full looks at a directory that has or had one.
     pub ballast: Option<u64>,
+    /// How much of the time tasks of this machine waited for any disk, of a look that took long.
+    pub pressure: Option<Pressure>,
     /// The first failure; the look ended there.
     pub failure: Option<Failure>,
 }

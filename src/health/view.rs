@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::access;
 use super::moment::Moment;
-use super::observation::Operation;
+use super::observation::{Operation, Pressure};
 use super::snapshot::DirView;
 use super::space;
 use super::status::{
@@ -182,12 +182,14 @@ fn running(track: &Track) -> Vec<String> {
                 "the device still completes writes: deadline extended to {limit:.1} s"
             ));
         }
-        if let Some(pressure) = in_flight.pressure {
-            let (some, full) = (pressure.some, pressure.full);
-            texts.push(format!(
-                "tasks waited for I/O {full} % of the last 10 s (PSI full avg10; some {some} %)"
-            ));
-        }
+    }
+    // Proof as well for a probe that ended late.
+    let slow = track.latency.reason().and(track.pressure);
+    let overdue = track.access.overdue();
+    if let Some(Pressure { some, full }) = overdue.map_or(slow, |in_flight| in_flight.pressure) {
+        texts.push(format!(
+            "tasks waited for I/O {full} % of the last 10 s (PSI full avg10; some {some} %)"
+        ));
     }
     texts.extend(track.access.stalled().map(str::to_owned));
     texts
@@ -212,7 +214,7 @@ fn told_by_the_kernel(track: &Track, now: Moment) -> impl Iterator<Item = Eviden
 mod tests {
     use super::super::dir::{Dir, DirId, ProbePolicy, Role, Thresholds};
     use super::super::moment::Timestamp;
-    use super::super::observation::{InFlight, Observation, Pressure};
+    use super::super::observation::{Durations, InFlight, Medium, Observation, Pressure};
     use super::super::schedule::Wait;
     use super::*;
 
@@ -330,5 +332,24 @@ mod tests {
         assert_eq!(lines(&track, 3).len(), 4, "the next prober says it anew");
         track.observe(at(3), Observation::Recorded(None));
         assert_eq!(lines(&track, 3).len(), 3, "and they were set back");
+    }
+
+    #[test]
+    fn pressure_is_evidence_for_slow_probes_and_for_no_others() {
+        let mut track = track();
+        track.pressure = Some(Pressure { some: 40, full: 30 });
+        assert!(lines(&track, 1).is_empty());
+        let probe = Durations::from([(Operation::Sync, Duration::from_secs(1))]);
+        let slow = Duration::from_millis(250);
+        for second in 1..=3 {
+            let dwell = Duration::from_secs(2);
+            track
+                .latency
+                .observe(at(second).elapsed, &probe, slow, Medium::Rotating, dwell);
+        }
+        let lines = lines(&track, 3);
+        let text = "3 tasks waited for I/O 30 % of the last 10 s (PSI full avg10; some 40 %)";
+        assert_eq!(lines.last().map(String::as_str), Some(text), "{lines:?}");
+        assert_eq!(lines.len(), 2, "the reason and the pressure");
     }
 }

@@ -44,7 +44,7 @@ pub(crate) async fn sources(watch: &mut Watch) -> Sources {
     watch.prober.look(DirId(0), PROBE);
     let wanted = |report| match report {
         Report::Sources { sources, .. } => {
-            let kernel = ["fanotify", "diskstats", "sysfs-errors"];
+            let kernel = ["fanotify", "diskstats", "sysfs-errors", "psi"];
             let known = sources.active.iter();
             let known = known.chain(sources.missing.iter().map(|(name, _)| name));
             let known = known.filter(|name| kernel.contains(name)).count();
@@ -73,6 +73,7 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                     "fanotify",
                     "diskstats",
                     "sysfs-errors",
+                    "psi",
                 ];
                 assert_eq!(
                     (&sources.active[..], &sources.missing[..]),
@@ -254,6 +255,25 @@ fn what_has_no_device_says_so() {
                 ]
             );
         });
+    });
+}
+
+/// As with `psi=0` on the kernel's command line, which takes the folder away.
+#[test]
+fn a_kernel_without_pressure_is_no_source_of_it() {
+    in_own_mounts("a_kernel_without_pressure_is_no_source_of_it", |root| {
+        let point = tmpfs(root, "memory", "size=1m");
+        do_run("mount", &["-t", "tmpfs", "none", "/proc/pressure"]);
+        run(async {
+            let mut watch = Watch::of(&[&point]);
+            watch.alive().await;
+            let sources = sources(&mut watch).await;
+            let psi = sources.missing.iter().find(|(name, _)| *name == "psi");
+            let reason = psi.map(|(_, reason)| reason.as_str());
+            let expected = "the kernel has no PSI (before Linux 4.20, or psi=0)";
+            assert_eq!(reason, Some(expected));
+        });
+        do_run("umount", &["/proc/pressure"]);
     });
 }
 

@@ -169,6 +169,7 @@ impl History {
             probed: plan.probe,
             bookie_files: None,
             ballast: None,
+            pressure: None,
             failure: None,
         };
         if plan.ballast != Order::None {

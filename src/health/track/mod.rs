@@ -18,7 +18,9 @@ use super::identity::Pin;
 use super::journal::JournalView;
 use super::latency::LatencyAxis;
 use super::moment::{Elapsed, Moment};
-use super::observation::{Cookie, Device, Durations, Medium, Mount, Observation, Operation, Space};
+use super::observation::{
+    Cookie, Device, Durations, Medium, Mount, Observation, Operation, Pressure, Space,
+};
 use super::outlier::Sample;
 use super::policy::HighPriorityRoom;
 use super::schedule::{self, LookPlan, Schedule, Wait};
@@ -55,6 +57,8 @@ pub struct Track {
     pub(super) pin_changed: bool,
     pub(super) last_space: Option<Space>,
     pub(super) durations: Durations,
+    /// At the newest probe, if that took long.
+    pub(super) pressure: Option<Pressure>,
     pub(super) last_looked: Option<Moment>,
     pub(super) last_probe_success: Option<Moment>,
     pub(super) cookie: Cookie,
@@ -135,6 +139,7 @@ impl Track {
             pin_changed: false,
             last_space: None,
             durations: Durations::new(),
+            pressure: None,
             last_looked: None,
             last_probe_success: None,
             cookie: Cookie::NotRead,

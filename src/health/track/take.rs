@@ -228,6 +228,7 @@ impl Track {
         if look.probed {
             self.last_probe_success = Some(now);
             self.durations.clone_from(&look.durations);
+            self.pressure = look.pressure;
             let (slow, medium) = (self.dir.probe.slow, self.medium());
             let dwell = self.dir.thresholds.dwell;
             self.latency

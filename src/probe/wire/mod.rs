@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::child::frame;
 use crate::health::ballast::Order;
 use crate::health::dir::Role;
-use crate::health::observation::{Device, Operation};
+use crate::health::observation::{Device, Operation, Pressure};
 
 pub use facts::{WireLook, WireMount};
 
@@ -197,6 +197,8 @@ pub enum KernelSource {
     Diskstats,
     /// Counters of errors that a file system keeps.
     SysfsErrors,
+    /// How much of the time tasks of the machine waited for any disk.
+    Psi,
 }
 
 impl KernelSource {
@@ -207,6 +209,7 @@ impl KernelSource {
             KernelSource::Fanotify => "fanotify",
             KernelSource::Diskstats => "diskstats",
             KernelSource::SysfsErrors => "sysfs-errors",
+            KernelSource::Psi => "psi",
         }
     }
 }
@@ -251,6 +254,18 @@ impl From<WirePath> for PathBuf {
     fn from(path: WirePath) -> Self {
         PathBuf::from(OsString::from_vec(path.0))
     }
+}
+
+/// Percents of some and full.
+#[must_use]
+pub const fn pressure_code(pressure: Pressure) -> (u8, u8) {
+    (pressure.some, pressure.full)
+}
+
+/// The pressure of such percents.
+#[must_use]
+pub const fn pressure_of((some, full): (u8, u8)) -> Pressure {
+    Pressure { some, full }
 }
 
 /// Place of a role in [`Role::ALL`].
@@ -360,6 +375,7 @@ mod tests {
                 unreadable: Some("text".to_owned()),
             }),
             ballast: Some(8),
+            pressure: Some(Pressure { some: 9, full: 7 }),
             failure: Some(Failure {
                 operation: Operation::Sync,
                 errno: Some(5),

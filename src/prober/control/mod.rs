@@ -29,6 +29,7 @@ use super::kernel::{self, FsId, News, Wanted};
 use super::lane::{Done, Lane, LaneKey, Time};
 use super::look::{Outcome, Tools};
 use super::mount::Table;
+use super::pressure;
 
 use self::pulse::Pulse;
 use self::watched::Watched;
@@ -42,6 +43,10 @@ const MAX_GAP: Duration = Duration::from_secs(1);
 
 /// An operation in flight is reported from this age on.
 const REPORTED_AGE: Duration = Duration::from_secs(1);
+
+/// A look that took so long is told with the pressure: below it none is slow, if it is not set lower
+/// (`health::outlier`), and the file costs a fraction of a millisecond.
+const PRESSURE_FROM: Duration = Duration::from_millis(10);
 
 /// How long the greeting waits for the first mount table. That takes a millisecond, unless a file
 /// system has to ask a dead disk for its part of it; then we begin without.
@@ -227,9 +232,12 @@ impl Control {
         let Some(watched) = self.dirs.get_mut(&dir) else {
             return Ok(());
         };
-        let Outcome::Looked(found) = outcome else {
+        let Outcome::Looked(mut found) = outcome else {
             return Ok(());
         };
+        if PRESSURE_FROM <= found.look.durations.values().sum::<Duration>() {
+            found.look.pressure = pressure::read().ok();
+        }
         watched.look = None;
         watched.uuid = found.uuid.or(watched.uuid.take());
         let sources = match found.errors_watched {

@@ -11,6 +11,7 @@ use crate::probe::wire::{Answer, KernelSource};
 use super::super::errors::{Counted, Counter};
 use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
+use super::super::pressure;
 use super::Control;
 use super::watched::what_changed;
 
@@ -96,6 +97,7 @@ impl Control {
         let counter = self.tools.facts.counter(entry);
         watched.source(KernelSource::Diskstats, stack.as_ref().err().cloned());
         watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
+        watched.source(KernelSource::Psi, pressure::read().err());
         watched.stack = Arc::new(stack.unwrap_or_default());
         for key in [LaneKey::Unresolved(dir), watched.lane(dir)] {
             if let Some(lane) = self.lanes.get_mut(&key) {

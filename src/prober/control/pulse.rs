@@ -75,7 +75,7 @@ impl Control {
         let pressure = if overdue.is_empty() {
             None
         } else {
-            pressure::read()
+            pressure::read().ok()
         };
         let mut waiting = Vec::new();
         for (dir, watched) in &self.dirs {
@@ -89,7 +89,7 @@ impl Control {
                     age: overdue.age,
                     device_writes: overdue.device_writes,
                     stalled: overdue.stalled,
-                    pressure,
+                    pressure: pressure.map(wire::pressure_code),
                     behind: (running.dir != *dir).then_some(running.dir.0),
                 });
             }
