@@ -317,12 +317,13 @@ impl Watch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    fn needs() -> BookieNeeds {
+    /// BookKeeper's defaults.
+    pub(in super::super) fn needs() -> BookieNeeds {
         BookieNeeds {
             entry_log_reserve: 1024 * MIB,
             index_file_reserve: 100 * MIB,

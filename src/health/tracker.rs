@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballast::JOURNAL_STEP;
 use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
@@ -77,9 +78,11 @@ impl Tracker {
         mut pin: impl FnMut(&Dir) -> Option<Pin>,
     ) -> Vec<Event> {
         let mut old = std::mem::take(&mut self.tracks);
+        let needs = policy.bookie.as_ref();
+        let journal_step = needs.map_or(JOURNAL_STEP, |needs| needs.journal_step);
         for dir in dirs {
             let same = |track: &Track| track.dir.path == dir.path && track.dir.role == dir.role;
-            let track = if let Some(place) = old.iter().position(same) {
+            let mut track = if let Some(place) = old.iter().position(same) {
                 let mut track = old.swap_remove(place);
                 track.dir = dir;
                 track
@@ -89,6 +92,7 @@ impl Tracker {
                 let pin = pin(&dir);
                 Track::new(id, dir, pin)
             };
+            track.journal_step = journal_step;
             self.tracks.push(track);
         }
         self.policy = policy;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::access::AccessAxis;
-use super::ballast::{Ballast, Order};
+use super::ballast::{Ballast, JOURNAL_STEP, Order};
 use super::bookie::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
@@ -87,6 +87,8 @@ pub struct Track {
     /// What they come to together with those of other directories.
     pub(super) journal_view: Option<JournalView>,
     pub(super) ballast: Ballast,
+    /// What the bookie allocates at a time for a journal file.
+    pub(super) journal_step: u64,
     ballast_given: Option<u64>,
     /// It may be an empty mount point, see `root_disk`.
     pub(super) doubtful: bool,
@@ -161,6 +163,7 @@ impl Track {
             bookie_files: None,
             journal_view: None,
             ballast: Ballast::default(),
+            journal_step: JOURNAL_STEP,
             ballast_given: None,
             doubtful: false,
             boot_id: String::new(),
