@@ -31,7 +31,8 @@ struct WireBookieFiles {
     /// Number, length.
     journals: Vec<(u64, u64)>,
     left_out: u64,
-    unreadable: Option<String>,
+    nonsense: Option<String>,
+    refused: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,7 +153,8 @@ impl From<BookieFiles> for WireBookieFiles {
                 .collect(),
             journals: journals.map(|file| (file.id, file.bytes)).collect(),
             left_out: files.left_out,
-            unreadable: files.unreadable,
+            nonsense: files.nonsense,
+            refused: files.refused,
         }
     }
 }
@@ -173,7 +175,8 @@ impl From<WireBookieFiles> for BookieFiles {
                 .map(|(id, bytes)| JournalFile { id, bytes })
                 .collect(),
             left_out: files.left_out,
-            unreadable: files.unreadable,
+            nonsense: files.nonsense,
+            refused: files.refused,
         }
     }
 }

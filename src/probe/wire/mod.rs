@@ -350,7 +350,8 @@ mod tests {
                 }],
                 journals: vec![JournalFile { id: 2, bytes: 4 }],
                 left_out: 6,
-                unreadable: Some("text".to_owned()),
+                nonsense: Some("text".to_owned()),
+                refused: Some("other".to_owned()),
             }),
             ballast: Some(8),
             failure: Some(Failure {
