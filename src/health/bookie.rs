@@ -12,7 +12,7 @@ use super::moment::{Elapsed, Moment};
 use super::observation::{BookieFiles, Cookie, Operation};
 use super::policy::Policy;
 use super::restart::{self, RestartView, StartDir, StartJournal, Verdict};
-use super::status::{Cause, Reason, Severity, SpaceStatus};
+use super::status::{AccessStatus, Cause, Reason, Severity, SpaceStatus};
 use super::track::Track;
 use super::tracker::Tracker;
 
@@ -21,6 +21,8 @@ use super::tracker::Tracker;
 pub(super) struct SeenFiles {
     pub(super) at: Elapsed,
     pub(super) files: BookieFiles,
+    /// The newest look found a mark that makes no sense; this is what the one before it found.
+    pub(super) is_doubted: bool,
 }
 
 /// What is remembered between two evaluations.
@@ -45,6 +47,32 @@ struct Known {
     /// When that mark was last read.
     read: Elapsed,
     replay: Replay,
+    /// No ledger directory was passed over: one that comes back may have a larger mark.
+    of_all: bool,
+}
+
+impl SeenFiles {
+    /// After another look. The bookie cuts `lastMark` to nothing before it writes it anew, so what
+    /// makes no sense is believed when it is found twice in a row.
+    pub(super) fn after(before: Option<SeenFiles>, now: Elapsed, files: &BookieFiles) -> SeenFiles {
+        match before {
+            Some(before)
+                if files.nonsense.is_some()
+                    && before.files.nonsense.is_none()
+                    && !before.is_doubted =>
+            {
+                SeenFiles {
+                    is_doubted: true,
+                    ..before
+                }
+            }
+            _ => SeenFiles {
+                at: now,
+                files: files.clone(),
+                is_doubted: false,
+            },
+        }
+    }
 }
 
 impl Tracker {
@@ -86,6 +114,7 @@ impl Tracker {
                 StartJournal {
                     path: &track.dir.path,
                     replay: journal.and_then(|journal| Some(journal.known?.replay)),
+                    refused: refused(&self.tracks, track),
                     in_order: journal.is_some_and(|journal| self.is_in_order(journal)),
                 }
             })
@@ -99,7 +128,7 @@ impl Tracker {
         let (Some(known), Some(drain)) = (journal.known, drain) else {
             return false;
         };
-        drain.surely_misses(journal.seen.at, known.read)
+        known.of_all && drain.surely_misses(journal.seen.at, known.read)
     }
 
     /// What should be otherwise about where the directories are, in words.
@@ -183,27 +212,23 @@ fn reason(message: String) -> Reason {
     }
 }
 
-/// Journals whose files were seen. Their marks are known when every ledger directory's were seen
-/// once, those aside that the bookie could not read either.
+/// Journals whose files were seen. Their marks are known when those of every ledger directory are,
+/// those aside that the bookie could not read either.
 fn journals(tracks: &[Track], policy: Policy) -> Vec<Journal<'_>> {
     if policy.partial {
         return Vec::new();
     }
-    let of_role = |role| {
-        let tracks = tracks.iter().enumerate();
-        tracks.filter(move |(_, track)| track.dir.role == role)
-    };
-    let ledgers = || of_role(Role::Ledger).map(|(_, track)| track);
-    let all_known = ledgers()
-        .all(|track| track.bookie_files.is_some() || track.access.status().is_unusable())
-        && ledgers().any(|track| track.bookie_files.is_some());
-    let several = 1 < of_role(Role::Journal).count();
+    let ledgers = || of_role(tracks, Role::Ledger).map(|(_, track)| track);
+    let of_all = ledgers().all(has_whole_files);
+    let all_known = ledgers().all(|track| has_whole_files(track) || is_passed_over(track))
+        && ledgers().any(has_whole_files);
+    let several = 1 < of_role(tracks, Role::Journal).count();
     let mut journals = Vec::new();
-    for (index, (place, track)) in (0..).zip(of_role(Role::Journal)) {
+    for (index, (place, track)) in (0..).zip(of_role(tracks, Role::Journal)) {
         let Some(seen) = &track.bookie_files else {
             continue;
         };
-        let known = all_known.then(|| {
+        let known = (all_known && has_whole_files(track)).then(|| {
             let files = || ledgers().filter_map(|track| track.bookie_files.as_ref());
             let mark = journal::mark(index, several, files().map(|seen| &seen.files));
             let has_it = |seen: &&SeenFiles| {
@@ -214,11 +239,40 @@ fn journals(tracks: &[Track], policy: Policy) -> Vec<Journal<'_>> {
                 mark,
                 read: read.unwrap_or_default(),
                 replay: journal::replay(mark, &seen.files),
+                of_all,
             }
         });
         journals.push(Journal { place, seen, known });
     }
     journals
+}
+
+fn of_role(tracks: &[Track], role: Role) -> impl Iterator<Item = (usize, &Track)> {
+    let tracks = tracks.iter().enumerate();
+    tracks.filter(move |(_, track)| track.dir.role == role)
+}
+
+fn has_whole_files(track: &Track) -> bool {
+    let seen = track.bookie_files.as_ref();
+    seen.is_some_and(|seen| seen.files.refused.is_none())
+}
+
+/// The bookie does without the mark of a directory in which reading fails. It waits for one that
+/// hangs.
+fn is_passed_over(track: &Track) -> bool {
+    matches!(
+        track.access.status(),
+        AccessStatus::Failed | AccessStatus::Vanished | AccessStatus::Replaced
+    )
+}
+
+/// What was refused to us, for which it is not known what that journal needs.
+fn refused<'a>(tracks: &'a [Track], journal: &'a Track) -> Option<&'a str> {
+    let ledgers = of_role(tracks, Role::Ledger).map(|(_, track)| track);
+    let working = ledgers.filter(|track| !is_passed_over(track));
+    std::iter::once(journal)
+        .chain(working)
+        .find_map(|track| track.bookie_files.as_ref()?.files.refused.as_deref())
 }
 
 fn placed(track: &Track) -> Placed<'_> {
@@ -251,7 +305,6 @@ mod tests {
 
     use super::super::dir::{Dir, ProbePolicy, Thresholds};
     use super::super::observation::{JournalFile, Mark};
-    use super::super::status::AccessStatus;
     use super::*;
 
     /// Two ledger directories and two journals.
@@ -294,6 +347,7 @@ mod tests {
                 journals: journals.collect(),
                 ..BookieFiles::default()
             },
+            is_doubted: false,
         });
     }
 
@@ -327,6 +381,74 @@ mod tests {
         let dead = reason("gone".to_owned());
         tracker.tracks[3].access.set(AccessStatus::Vanished, dead);
         assert_eq!(unmarked(&mut tracker), [Some(20)]);
+    }
+
+    /// It may come back with a larger mark, and the file that the smaller one names be removed.
+    #[test]
+    fn a_hung_ledger_directory_leaves_its_journal_unknown() {
+        let mut tracker = tracker(Policy::default());
+        see(&mut tracker, 0, &[], &[(5, 10), (6, 20)]);
+        see(&mut tracker, 1, &[(0, 6)], &[]);
+        let hung = reason("waits".to_owned());
+        tracker.tracks[3].access.set(AccessStatus::Hung, hung);
+        assert_eq!(unmarked(&mut tracker), [None]);
+    }
+
+    #[test]
+    fn what_is_refused_leaves_journals_unknown_while_its_directory_works() {
+        for (place, expected) in [(0, [None, Some(40)]), (1, [None, None])] {
+            let mut tracker = tracker(Policy::default());
+            see(&mut tracker, 0, &[], &[(5, 10)]);
+            see(&mut tracker, 2, &[], &[(7, 40)]);
+            see(&mut tracker, 1, &[(0, 5), (1, 7)], &[]);
+            see(&mut tracker, 3, &[(0, 5), (1, 7)], &[]);
+            assert_eq!(unmarked(&mut tracker), [Some(10), Some(40)]);
+            let track = &mut tracker.tracks[place];
+            let seen = track.bookie_files.as_mut().unwrap();
+            seen.files.refused = Some("no".to_owned());
+            assert_eq!(unmarked(&mut tracker), expected, "{place}");
+            let tracks = &tracker.tracks;
+            assert_eq!(refused(tracks, &tracks[0]), Some("no"), "{place}");
+            let dead = reason("gone".to_owned());
+            tracker.tracks[1].access.set(AccessStatus::Failed, dead);
+            let known = unmarked(&mut tracker)[1];
+            assert_eq!(known, Some(40), "the bookie passes over it too: {place}");
+        }
+    }
+
+    #[test]
+    fn a_mark_that_makes_no_sense_is_believed_at_the_second_look() {
+        let second = Elapsed::from_secs;
+        let mark = |file| Mark {
+            journal: None,
+            file,
+            offset: 0,
+        };
+        let good = |file| BookieFiles {
+            marks: vec![mark(file)],
+            ..BookieFiles::default()
+        };
+        let nonsense = BookieFiles {
+            nonsense: Some("short".to_owned()),
+            ..BookieFiles::default()
+        };
+        let mut seen = None;
+        let looks = [
+            (good(5), Some((1, 5))),
+            (nonsense.clone(), Some((1, 5))),
+            (good(6), Some((3, 6))),
+            (nonsense.clone(), Some((3, 6))),
+            (nonsense.clone(), None),
+            (nonsense, None),
+            (good(7), Some((7, 7))),
+        ];
+        for (at, (files, expected)) in (1..).zip(looks) {
+            let now = SeenFiles::after(seen.take(), second(at), &files);
+            let first = now.files.marks.first();
+            let found = first.map(|mark| (now.at.as_secs(), mark.file));
+            assert_eq!(found, expected, "look {at}");
+            seen = Some(now);
+        }
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) type Position = (u64, u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalView {
     /// Bytes that a start of the bookie would have to read again, at most: files are preallocated.
-    /// None while not every ledger directory's mark is known.
+    /// None while not every ledger directory's mark is known, and while not all files are.
     pub unmarked: Option<u64>,
     /// Files of the journal.
     pub files: u64,

@@ -237,8 +237,10 @@ pub struct BookieFiles {
     pub journals: Vec<JournalFile>,
     /// How many older journal files there are beside those.
     pub left_out: u64,
-    /// What is there and cannot be understood or read, in words; the bookie passes over it too.
-    pub unreadable: Option<String>,
+    /// What was read and makes no sense, in words; the bookie passes over it too.
+    pub nonsense: Option<String>,
+    /// What could not be read or listed, in words; the bookie may be able to.
+    pub refused: Option<String>,
 }
 
 /// A ledger directory's `lastMark`: entries before it are in ledger storage.

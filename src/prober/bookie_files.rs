@@ -1,8 +1,9 @@
 //! What the bookie keeps in `current/` as far as a restart depends on it: `lastMark` of a ledger
 //! directory, names and lengths of the files of a journal. Reads sixteen bytes and a listing.
 //!
-//! What is there and makes no sense is a fact: the bookie passes over such a mark too. Only what
-//! says that the disk does not work is a failure.
+//! What is there and makes no sense is a fact: the bookie passes over such a mark too. So is what is
+//! refused to us, or is no regular file: what the bookie makes of it is not known. Only what says
+//! that the disk does not work is a failure.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -36,7 +37,7 @@ const MAX_FILES: usize = 1000;
 /// Names that are read of one journal directory: as many as of the directory itself for leftovers.
 const MAX_ENTRIES: usize = 100_000;
 
-/// The bookie's files of a directory of that role.
+/// The bookie's files of a directory of that role, in which a cookie was seen.
 pub(super) fn read(
     place: BorrowedFd<'_>,
     role: Option<Role>,
@@ -45,7 +46,7 @@ pub(super) fn read(
     let mut files = BookieFiles::default();
     match role {
         Some(Role::Ledger) => marks(place, path, &mut files)?,
-        Some(Role::Journal) => journals(place, path, &mut files)?,
+        Some(Role::Journal) => journals(place, path, MAX_ENTRIES, &mut files)?,
         Some(Role::Index) | None => {}
     }
     Ok(files)
@@ -63,11 +64,11 @@ fn marks(place: BorrowedFd<'_>, path: &Path, files: &mut BookieFiles) -> Result<
         match mark_bytes(place, &name) {
             Ok(bytes) => match mark(journal, &bytes) {
                 Some(mark) => files.marks.push(mark),
-                None => files.unreadable = Some(format!("{name} is no mark")),
+                None => files.nonsense = Some(format!("{name} is no mark")),
             },
-            Err(Errno::ENOENT | Errno::ENOTDIR) if journal.is_none() => {}
-            Err(Errno::ENOENT | Errno::ENOTDIR) => break,
-            Err(errno) => files.unreadable = Some(fact(errno, &path.join(name))?),
+            Err(Errno::ENOENT) if journal.is_none() => {}
+            Err(Errno::ENOENT) => break,
+            Err(errno) => files.refused = Some(fact(errno, &path.join(name))?),
         }
     }
     Ok(())
@@ -97,19 +98,29 @@ fn mark(journal: Option<u32>, bytes: &[u8]) -> Option<Mark> {
     })
 }
 
-fn journals(place: BorrowedFd<'_>, path: &Path, files: &mut BookieFiles) -> Result<(), Failure> {
+/// A journal without its `current` is none that is empty: the cookie was there a moment ago, behind
+/// a symbolic link perhaps, which is not followed here.
+fn journals(
+    place: BorrowedFd<'_>,
+    path: &Path,
+    most: usize,
+    files: &mut BookieFiles,
+) -> Result<(), Failure> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let current = path.join(CURRENT);
     let mut listing = match Dir::openat(place, CURRENT, flags, Mode::empty()) {
         Ok(listing) => listing,
-        Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
         Err(errno) => {
-            files.unreadable = Some(fact(errno, &current)?);
+            files.refused = Some(fact(errno, &current)?);
             return Ok(());
         }
     };
     let mut newest = BTreeSet::new();
-    for entry in listing.iter().take(MAX_ENTRIES) {
+    for (count, entry) in listing.iter().enumerate() {
+        if count == most {
+            files.refused = Some(format!("{CURRENT} has more than {most} names"));
+            break;
+        }
         let entry = entry.map_err(|errno| failure(Operation::BookieFiles, errno, &current))?;
         let Some(id) = entry.file_name().to_str().ok().and_then(journal_id) else {
             continue;
@@ -127,11 +138,10 @@ fn journals(place: BorrowedFd<'_>, path: &Path, files: &mut BookieFiles) -> Resu
                 let bytes = u64::try_from(stat.st_size).unwrap_or_default();
                 files.journals.push(JournalFile { id, bytes });
             }
+            Ok(_) => files.refused = Some(format!("{CURRENT}/{name} is no regular file")),
             // The bookie removes the old ones while we look.
-            Ok(_) | Err(Errno::ENOENT) => {}
-            Err(errno) => {
-                files.unreadable = Some(fact(errno, &current.join(name))?);
-            }
+            Err(Errno::ENOENT) => {}
+            Err(errno) => files.refused = Some(fact(errno, &current.join(name))?),
         }
     }
     Ok(())
@@ -156,6 +166,8 @@ fn fact(errno: Errno, path: &Path) -> Result<String, Failure> {
         Errno::ENXIO,
         Errno::ENODEV,
         Errno::EAGAIN,
+        Errno::ENOENT,
+        Errno::ENOTDIR,
     ];
     match found.finding {
         Finding::Errno if of_the_file.contains(&errno) => Ok(found.detail),
@@ -215,34 +227,86 @@ mod tests {
             .collect();
         let file = 1_796_000_523_456;
         assert_eq!(marks, [(None, file), (Some(0), 0), (Some(1), file)]);
-        assert_eq!(files.unreadable, None);
+        assert_eq!((files.nonsense, files.refused), (None, None));
         assert_eq!(found(dir.path(), Role::Index), Ok(BookieFiles::default()));
     }
 
     #[test]
-    fn what_makes_no_sense_is_a_fact_and_blocks_nothing() {
+    fn what_makes_no_sense_or_is_refused_is_a_fact_and_blocks_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let current = dir.path().join(CURRENT);
         fs::create_dir(&current).unwrap();
         let name = current.join("lastMark");
-        let unreadable = || {
+        let facts = || {
             let files = found(dir.path(), Role::Ledger).unwrap();
             assert_eq!(files.marks, []);
-            files.unreadable.unwrap_or_default()
+            (files.nonsense, files.refused.unwrap_or_default())
         };
+        let nonsense = (
+            Some("current/lastMark is no mark".to_owned()),
+            String::new(),
+        );
         for bytes in [&[][..], &GOLDEN[..15], &[0xff; 16]] {
             fs::write(&name, bytes).unwrap();
-            assert_eq!(unreadable(), "current/lastMark is no mark");
+            assert_eq!(facts(), nonsense);
         }
         fs::remove_file(&name).unwrap();
         symlink("/etc/passwd", &name).unwrap();
-        assert!(unreadable().contains("symbolic link"), "{}", unreadable());
+        let (none, refused) = facts();
+        assert!(none.is_none() && refused.contains("symbolic link"));
         fs::remove_file(&name).unwrap();
         fs::create_dir(&name).unwrap();
-        assert!(unreadable().contains("directory"), "{}", unreadable());
+        let (none, refused) = facts();
+        assert!(none.is_none() && refused.contains("directory"), "{refused}");
         fs::remove_dir(&name).unwrap();
         mkfifo(&name, Mode::S_IRUSR).unwrap();
-        assert_eq!(unreadable(), "current/lastMark is no mark");
+        assert_eq!(facts(), nonsense);
+    }
+
+    /// Each of these once looked like a journal without the file that a mark names.
+    #[test]
+    fn a_listing_that_is_not_whole_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let current = dir.path().join(CURRENT);
+        let refused = || {
+            let files = found(dir.path(), Role::Journal).unwrap();
+            files.refused.unwrap_or_default()
+        };
+        assert!(refused().contains("No such file"), "{}", refused());
+        fs::write(&current, "").unwrap();
+        assert!(refused().contains("Not a directory"), "{}", refused());
+        fs::remove_file(&current).unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("1.txn"), "").unwrap();
+        symlink(&elsewhere, &current).unwrap();
+        assert!(refused().contains("irectory"), "a link: {}", refused());
+        fs::remove_file(&current).unwrap();
+        fs::rename(&elsewhere, &current).unwrap();
+        assert_eq!(refused(), "");
+        symlink("1.txn", current.join("2.txn")).unwrap();
+        assert_eq!(refused(), "current/2.txn is no regular file");
+        fs::remove_file(current.join("2.txn")).unwrap();
+
+        // `.`, `..` and the file.
+        for (most, whole) in [(3, true), (2, false)] {
+            let mut files = BookieFiles::default();
+            let place = File::open(dir.path()).unwrap();
+            journals(place.as_fd(), dir.path(), most, &mut files).unwrap();
+            assert_eq!(files.refused.is_none(), whole, "{files:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused_is_no_failure_of_the_disk() {
+        let path = Path::new("/j/current");
+        for errno in [Errno::EACCES, Errno::EPERM, Errno::ELOOP, Errno::ENOTDIR] {
+            let text = fact(errno, path).unwrap();
+            assert!(text.contains("/j/current"), "{text}");
+        }
+        for errno in [Errno::EIO, Errno::ESTALE, Errno::ENOTCONN] {
+            assert!(fact(errno, path).is_err(), "{errno}");
+        }
     }
 
     #[test]
@@ -267,6 +331,8 @@ mod tests {
         let files = found(dir.path(), Role::Journal).unwrap();
         // The folder counts among the newest until it is looked at.
         assert_eq!((files.journals.len(), files.left_out), (MAX_FILES - 1, 3));
+        let folder = files.refused.unwrap_or_default();
+        assert_eq!(folder, "current/ffff.txn is no regular file");
         assert_eq!(files.journals[0], JournalFile { id: 4, bytes: 4 });
         assert!(files.journals.is_sorted_by_key(|file| file.id));
     }

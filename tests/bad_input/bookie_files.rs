@@ -81,8 +81,43 @@ fn what_makes_no_sense_is_passed_over_as_the_bookie_does() {
     bookie(&bench);
     bench.write("l/current/lastMark", "short");
     bench.write("j/current/nonsense.txn", "x");
+    bench.write("j/current/1a2.txn", [0; 300]);
+    let (journal, restart) = checked(&bench);
+    assert_eq!(
+        journal,
+        r#"{"files":1,"oldestId":"1a2","unmarkedBytes":300}"#
+    );
+    assert_eq!(restart["wouldSucceed"], Value::Bool(true));
+}
+
+/// A pipe is not waited for, and a mark behind a link is not taken for none.
+#[test]
+fn what_is_no_regular_file_leaves_a_start_unknown() {
+    let bench = Bench::new();
+    bookie(&bench);
+    bench.write("l/current/lastMark", mark(0x1a1, 0));
     bench.fifo("j/current/1a1.txn");
     bench.write("j/current/1a2.txn", [0; 300]);
+    let unknown = |why: &str| {
+        let (journal, restart) = checked(&bench);
+        assert_eq!(
+            journal,
+            r#"{"files":1,"oldestId":"1a2","unmarkedBytes":null}"#
+        );
+        assert_eq!(restart["wouldSucceed"], Value::Null);
+        let reasons = restart["reasons"].to_string();
+        assert!(reasons.contains(why), "{reasons}");
+    };
+    unknown("current/1a1.txn is no regular file");
+    fs::remove_file(bench.path("j/current/1a1.txn")).unwrap();
+    let last = bench.path("l/current/lastMark");
+    fs::rename(&last, bench.path("elsewhere")).unwrap();
+    std::os::unix::fs::symlink(bench.path("elsewhere"), last).unwrap();
+    unknown("symbolic link");
+}
+
+/// What `check` says of the journal's files and of a start.
+fn checked(bench: &Bench) -> (String, Value) {
     let output = bench.run(&[
         "check",
         "--bookie-conf",
@@ -94,9 +129,5 @@ fn what_makes_no_sense_is_passed_over_as_the_bookie_does() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let dirs = document["dirs"].as_array().unwrap();
     let journal = dirs.iter().find(|dir| dir["role"] == "journal").unwrap();
-    assert_eq!(
-        journal["journal"].to_string(),
-        r#"{"files":1,"oldestId":"1a2","unmarkedBytes":300}"#
-    );
-    assert_eq!(document["restart"]["wouldSucceed"], Value::Bool(true));
+    (journal["journal"].to_string(), document["restart"].clone())
 }

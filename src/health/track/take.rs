@@ -190,10 +190,8 @@ impl Track {
             self.space.accepted_write();
         }
         if let Some(files) = &look.bookie_files {
-            self.bookie_files = Some(SeenFiles {
-                at: now.elapsed,
-                files: files.clone(),
-            });
+            let before = self.bookie_files.take();
+            self.bookie_files = Some(SeenFiles::after(before, now.elapsed, files));
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);

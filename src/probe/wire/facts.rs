@@ -32,7 +32,8 @@ struct WireBookieFiles {
     /// Number, length.
     journals: Vec<(u64, u64)>,
     left_out: u64,
-    unreadable: Option<String>,
+    nonsense: Option<String>,
+    refused: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -155,7 +156,8 @@ impl From<BookieFiles> for WireBookieFiles {
                 .collect(),
             journals: journals.map(|file| (file.id, file.bytes)).collect(),
             left_out: files.left_out,
-            unreadable: files.unreadable,
+            nonsense: files.nonsense,
+            refused: files.refused,
         }
     }
 }
@@ -176,7 +178,8 @@ impl From<WireBookieFiles> for BookieFiles {
                 .map(|(id, bytes)| JournalFile { id, bytes })
                 .collect(),
             left_out: files.left_out,
-            unreadable: files.unreadable,
+            nonsense: files.nonsense,
+            refused: files.refused,
         }
     }
 }
