@@ -10,6 +10,7 @@ use super::super::errors::{Counted, Counter};
 use super::super::lane::LaneKey;
 use super::super::pressure;
 use super::Control;
+use super::pulse::Unmoved;
 use super::watched::what_changed;
 
 impl Control {
@@ -88,12 +89,13 @@ impl Control {
         watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
         watched.source(KernelSource::Psi, pressure::read().err());
         watched.stack = stack.unwrap_or_default();
+        watched.unmoved = Unmoved::default();
         watched.counter = counter.ok();
         let known = watched.counter.as_ref();
         let recorded = known
             .and_then(|counter| self.recorded.get(counter))
             .cloned();
-        let was_stalled = std::mem::take(&mut watched.stalled);
+        let was_stalled = watched.stalled.take().is_some();
         self.say_sources(dir)?;
         if was_stalled {
             self.say(&Answer::Stalled {
@@ -110,8 +112,8 @@ impl Control {
 
     /// Follows what is under the directories, and nothing else.
     pub(super) fn follow(&mut self) {
-        let stacks = self.dirs.values().flat_map(|each| &each.stack.all);
-        self.pulse.follow(stacks.copied());
+        let stacks = self.dirs.values().map(|each| &each.stack);
+        self.pulse.follow(stacks);
         let mut counters: Vec<Counter> = self
             .dirs
             .values()

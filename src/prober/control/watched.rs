@@ -6,13 +6,14 @@ use std::path::PathBuf;
 
 use crate::health::ballast::Order;
 use crate::health::dir::{DirId, Role, path_text};
-use crate::health::observation::Mount;
+use crate::health::observation::{Device, Mount};
 use crate::probe::wire::{KernelSource, Kind, Place, device_of};
 
 use super::super::errors::Counter;
 use super::super::lane::LaneKey;
 use super::super::look::{Guard, KnownUuid, Task};
 use super::super::stack::Stack;
+use super::pulse::Unmoved;
 
 /// A directory as the control thread knows it.
 pub(super) struct Watched {
@@ -24,12 +25,14 @@ pub(super) struct Watched {
     pub(super) uuid: Option<KnownUuid>,
     /// The devices under it.
     pub(super) stack: Stack,
+    /// Whether the counters of its devices know of our probes.
+    pub(super) unmoved: Unmoved,
     /// Where its file system counts errors.
     pub(super) counter: Option<Counter>,
     /// What the kernel tells by itself; with the reason where it does not.
     pub(super) sources: BTreeMap<KernelSource, Option<String>>,
-    /// The agent was told that a device of the stack is stalled.
-    pub(super) stalled: bool,
+    /// The lowest device of the stack that is stalled, as the agent was told.
+    pub(super) stalled: Option<Device>,
     /// The last look had the read-only flag.
     pub(super) read_only: bool,
     pub(super) look: Option<Outstanding>,
@@ -69,9 +72,10 @@ impl Watched {
             mount: None,
             uuid: None,
             stack: Stack::default(),
+            unmoved: Unmoved::default(),
             counter: None,
             sources: BTreeMap::new(),
-            stalled: false,
+            stalled: None,
             read_only: false,
             look: None,
         }
