@@ -1,13 +1,16 @@
-//! `/proc/diskstats`: which devices complete requests, and which hold some and complete none. Reading
-//! it touches no disk. Pure but for [`Diskstats::read`]; time comes in as attended time, so that a
+//! `/proc/diskstats`, and the same counters in sysfs of partitions and hidden devices: which devices complete
+//! requests, and which hold some and complete none. Reading touches no disk. Pure but for [`Diskstats::read`]; time comes in as attended time, so that a
 //! pause of the process stalls nothing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::health::observation::Device;
+
+use super::stack;
 
 /// A device that has held requests for so long and completed none is stalled: as an operation of
 /// ours is suspect after it (`health::access`).
@@ -35,6 +38,8 @@ struct Reading {
 #[derive(Debug, Default)]
 struct Disk {
     name: String,
+    /// Its folder in sysfs, if others count its requests too.
+    head: Option<PathBuf>,
     reading: Option<Reading>,
     /// For how long it has held requests and completed none.
     held: Duration,
@@ -60,11 +65,18 @@ pub(super) struct Diskstats {
 }
 
 impl Diskstats {
-    /// Follows these devices and no others.
-    pub(super) fn follow(&mut self, devices: impl Iterator<Item = Device>) {
+    /// Follows these devices and no others; with the folders of those whose requests others count too.
+    pub(super) fn follow(
+        &mut self,
+        devices: impl Iterator<Item = Device>,
+        heads: impl Iterator<Item = (Device, PathBuf)>,
+    ) {
         let mut before = std::mem::take(&mut self.disks);
         let known = |device| (device, before.remove(&device).unwrap_or_default());
         self.disks = devices.map(known).collect();
+        for (device, folder) in heads {
+            self.disks.entry(device).or_default().head = Some(folder);
+        }
     }
 
     /// Whether there is anything to read for.
@@ -115,7 +127,11 @@ impl Diskstats {
             }
         }
         for disk in self.disks.values_mut().filter(|disk| !disk.is_present) {
-            *disk = Disk::default();
+            let head = disk.head.take();
+            *disk = Disk {
+                head,
+                ..Disk::default()
+            };
         }
     }
 
@@ -157,8 +173,11 @@ impl Diskstats {
 }
 
 impl Disk {
-    fn take(&mut self, reading: Reading, since: Duration) {
+    fn take(&mut self, mut reading: Reading, since: Duration) {
         self.is_present = true;
+        if let Some(head) = &self.head {
+            reading.add(&stack::others(head));
+        }
         let Some(before) = self.reading.replace(reading) else {
             self.fewest = reading.in_flight;
             return;
@@ -191,6 +210,24 @@ impl Disk {
         } else {
             self.held + since
         };
+    }
+}
+
+impl Reading {
+    /// Adds what others count. Where a request is counted here and there the sums move twice as
+    /// fast; as many are in flight as either says.
+    fn add(&mut self, others: &[PathBuf]) {
+        let mut in_flight = 0_u64;
+        for path in others {
+            // One that is gone was there a moment ago.
+            let text = fs::read(path).unwrap_or_default();
+            if let Some(path) = reading(Fields(text.trim_ascii())) {
+                self.completed = self.completed.wrapping_add(path.completed);
+                self.written = self.written.wrapping_add(path.written);
+                in_flight = in_flight.saturating_add(path.in_flight);
+            }
+        }
+        self.in_flight = self.in_flight.max(in_flight);
     }
 }
 
@@ -263,7 +300,7 @@ mod tests {
 
     fn followed(text: &str) -> Diskstats {
         let mut stats = Diskstats::default();
-        stats.follow([SDB].into_iter());
+        stats.follow([SDB].into_iter(), std::iter::empty());
         stats.take(text.as_bytes(), HALF);
         stats
     }
@@ -357,6 +394,30 @@ mod tests {
         let held = held(readings);
         assert_eq!(held[..120].iter().max(), Some(&19));
         assert_eq!(held[140..].iter().max(), Some(&0));
+    }
+
+    /// The disk counts nothing; its one path does.
+    #[test]
+    fn a_stall_of_hidden_paths_is_one_of_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let head = dir.path().join("nvme0n1");
+        let path = head.join("multipath/nvme0c0n1");
+        fs::create_dir_all(&path).unwrap();
+        let mut stats = Diskstats::default();
+        stats.follow([SDB].into_iter(), [(SDB, head)].into_iter());
+        let mut take = |text: &str| {
+            fs::write(path.join("stat"), text).unwrap();
+            stats.take(b"8 16 nvme0n1 0 0 0 0 0 0 0 0 0 0 0\n", HALF);
+            (stats.written(SDB), stats.stalled(SDB))
+        };
+        assert_eq!(take("  9  0 72  4  7  0  8  1  2  5  5\n"), (Some(7), None));
+        assert_eq!(take("  9  0 72  4  8  0  8  1  2  5  5\n"), (Some(8), None));
+        for _ in 0..3 {
+            assert_eq!(take("  9  0 72  4  8  0  8  1  2  5  5\n").1, None);
+        }
+        let stalled = take("  9  0 72  4  8  0  8  1  2  5  5\n").1;
+        assert_eq!(stalled, Some(Duration::from_secs(2)));
+        assert_eq!(take("  9  0 72  4  9  0  8  1  1  5  5\n").1, None);
     }
 
     /// Nothing completes for ten minutes: however long it lasts, that is a stall.

@@ -1,7 +1,7 @@
 //! Which block devices are under a mount: those of the file system itself, and what they are made of
 //! (partitions of a disk, mapped devices, RAID, bcache, a loop device on a file of another file
-//! system). Reads sysfs and the mount table, never a device. An NVMe disk with several paths counts
-//! its requests itself; the paths are hidden devices without counters.
+//! system). Reads sysfs and the mount table, never a device. The paths of an NVMe disk are hidden
+//! devices: they have no number, and their counters are in sysfs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -25,6 +25,8 @@ pub(super) struct Stack {
     pub(super) chain: Vec<Device>,
     /// All, the own ones first.
     pub(super) all: Vec<Device>,
+    /// The kernel's folders of those whose requests others count too, see [`others`].
+    pub(super) heads: Vec<(Device, PathBuf)>,
 }
 
 impl Facts {
@@ -55,6 +57,9 @@ impl Facts {
             let room = MAX_DEVICES.saturating_sub(stack.all.len());
             let new: Vec<Device> = new.take(room).collect();
             stack.all.extend(new);
+            let heads = level.iter().filter(|block| !others(block).is_empty());
+            let heads = heads.filter_map(|block| Some((number(block)?, block.clone())));
+            stack.heads.extend(heads);
             level = level
                 .iter()
                 .flat_map(|block| self.under(block, table))
@@ -111,6 +116,62 @@ impl Facts {
             .filter_map(|each| fs::canonicalize(each.path()).ok())
             .collect()
     }
+}
+
+/// The counters of others who count the requests of a disk: its partitions, because newer kernels (6.18
+/// is one) do not add their requests in flight to its own, and its hidden paths.
+pub(super) fn others(disk: &Path) -> Vec<PathBuf> {
+    let mut all = paths(disk);
+    let name = disk.file_name().unwrap_or_default().as_encoded_bytes();
+    let entries = fs::read_dir(disk).into_iter().flatten().flatten();
+    let named = entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(name));
+    let parts = named
+        .map(|entry| entry.path())
+        .filter(|part| part.join("partition").exists());
+    all.extend(parts.map(|part| part.join("stat")));
+    all
+}
+
+/// The counters of the hidden paths on which an NVMe disk is reached: up to Linux 6.2 the disk itself
+/// counts nothing. They come and go with the connections.
+fn paths(head: &Path) -> Vec<PathBuf> {
+    let Some((subsystem, space)) = head.file_name().and_then(OsStr::to_str).and_then(nvme) else {
+        return Vec::new();
+    };
+    let is_path = |name: &str| {
+        let rest = name
+            .strip_prefix(subsystem)
+            .and_then(|rest| rest.strip_prefix('c'));
+        rest.is_some_and(|rest| {
+            rest.trim_start_matches(|each: char| each.is_ascii_digit()) == space
+        })
+    };
+    // Since Linux 6.15 the disk names them; before, only their names tell, in the folder of all.
+    let named = head.join("multipath");
+    let all = match named.is_dir() {
+        true => named,
+        false => head.join("subsystem"),
+    };
+    let entries = fs::read_dir(all).into_iter().flatten().flatten();
+    let hidden = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_path));
+    let mut paths: Vec<PathBuf> = hidden.map(|entry| entry.path().join("stat")).collect();
+    paths.sort();
+    paths
+}
+
+/// `nvme0n1` is `nvme0` and `n1`.
+fn nvme(name: &str) -> Option<(&str, &str)> {
+    let digits = name.strip_prefix("nvme")?;
+    let space = name.len()
+        - digits
+            .trim_start_matches(|each: char| each.is_ascii_digit())
+            .len();
+    let (subsystem, space) = name.split_at(space);
+    let number = space.strip_prefix('n')?;
+    number
+        .bytes()
+        .all(|each| each.is_ascii_digit())
+        .then_some((subsystem, space))
 }
 
 fn number(block: &Path) -> Option<Device> {
@@ -227,6 +288,61 @@ mod tests {
         let file = [700, 900, 25300, 816, 801, 800];
         machine.check("7:0", "/dev/loop0", &[700], &[700, 900], &file);
         machine.check("0:44", "/dev/sdd", &[832, 848], &[], &[832, 848]);
+    }
+
+    /// Two subsystems: the first with two paths to its first disk and one to its second.
+    #[test]
+    fn an_nvme_disk_has_the_counters_of_its_hidden_paths() {
+        let machine = Machine::new();
+        let devices = machine.sys().join("devices");
+        for (name, number) in [("nvme0n1", "259:0"), ("nvme0n2", "259:2")] {
+            machine.add(name, number, "");
+            let class = machine.sys().join("class/block");
+            symlink(class, devices.join(name).join("subsystem")).unwrap();
+        }
+        let hidden = ["nvme0c0n1", "nvme0c1n1", "nvme0c0n12", "nvme1c0n1"];
+        for name in hidden {
+            fs::create_dir(devices.join(name)).unwrap();
+            symlink(
+                devices.join(name),
+                machine.sys().join("class/block").join(name),
+            )
+            .unwrap();
+        }
+        let stack = machine.stack("259:0", "ext4", "/dev/nvme0n1").unwrap();
+        assert_eq!(stack.all, stack.own, "the paths have no number");
+        let [(head, folder)] = &stack.heads[..] else {
+            panic!("{:?}", stack.heads);
+        };
+        let names = |folder: &Path| -> Vec<String> {
+            let name = |path: &PathBuf| path.parent()?.file_name()?.to_str().map(str::to_owned);
+            paths(folder).iter().filter_map(name).collect()
+        };
+        assert_eq!(
+            (*head, names(folder)),
+            (
+                stack.own[0],
+                hidden[..2].iter().map(|name| (*name).to_owned()).collect()
+            )
+        );
+        fs::create_dir(folder.join("multipath")).unwrap();
+        symlink(
+            &devices.join(hidden[1]),
+            folder.join("multipath").join(hidden[1]),
+        )
+        .unwrap();
+        assert_eq!(names(folder), hidden[1..2], "a newer kernel names them");
+        let sda1 = devices.join("sda/sda1/stat");
+        assert_eq!(others(&devices.join("sda")), [sda1], "its partition");
+        let alone = machine.stack("259:2", "ext4", "/dev/nvme0n2").unwrap();
+        assert!(alone.heads.is_empty());
+        assert!(
+            machine
+                .stack("8:16", "ext4", "/dev/sdb")
+                .unwrap()
+                .heads
+                .is_empty()
+        );
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::harness::agent::{PATIENCE, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
 use crate::harness::dying_disk::DyingDisk;
-use crate::harness::run::{pass, text, wait_exit, wait_for};
+use crate::harness::run::{pass, text, try_for, wait_exit, wait_for};
 use crate::harness::sweep::{MARK, children};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -54,6 +54,53 @@ pub(crate) fn device_holds_requests(bench: &Bench) {
     agent.finish(bench);
 }
 
+/// Writes a block and waits until it is on the disk: until that is released, at the latest with the
+/// test.
+fn writes_one_block(bench: &Bench, to: &Path) -> Child {
+    Command::new("dd")
+        .args([
+            "if=/dev/zero",
+            "bs=4k",
+            "count=1",
+            "conv=fsync",
+            "status=none",
+        ])
+        .arg(format!("of={}", text(to)))
+        .env(MARK, bench.folder())
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// F12: the device under a partition holds a request for another partition. Ours has none in flight
+/// before the next probe; the evidence names the disk, and what of it is ours.
+pub(crate) fn device_under_a_partition(bench: &Bench) {
+    let (dying, other) = DyingDisk::partitioned(bench, "parted", 64);
+    let dir = dying.disk.path();
+    let agent = Plan::new(bench).dir(dir).start();
+    let source = agent.dir(dir)["mount"]["source"].clone();
+    let part = source.as_str().unwrap().trim_start_matches("/dev/");
+    let whole = part.strip_suffix("p1").unwrap();
+    dying.hold();
+    let mut writer = writes_one_block(bench, &other);
+    let held = wait_for("a request is held", PATIENCE, || dying.device.first_held());
+    let named = format!("({whole}), under {part}: ");
+    let mut evidence = String::new();
+    let seen = try_for(PATIENCE, || {
+        evidence = agent.dir(dir)["evidence"].to_string();
+        evidence.contains(&named).then(|| bench.now())
+    });
+    let seen = seen.unwrap_or_else(|| panic!("no {named:?} in {evidence}"));
+    bench.between("evidence", held, seen, SECOND * 2, SECOND * 3);
+    let event = agent.event("diskHung", dir);
+    assert_eq!(event.cause(), "timeout");
+    dying.device.release();
+    agent.event("diskRecovered", dir);
+    assert!(wait_exit(&mut writer, PATIENCE).is_some(), "dd ends");
+    assert_eq!(agent.names(dir), ["diskHung", "diskRecovered"]);
+    agent.finish(bench);
+}
+
 /// F12: the first request that a device holds is somebody else's, right after a probe of the agent:
 /// the next one would come too late.
 pub(crate) fn device_holds_a_request_of_another(bench: &Bench) {
@@ -66,20 +113,7 @@ pub(crate) fn device_holds_a_request_of_another(bench: &Bench) {
         (last() != first).then_some(())
     });
     dying.hold();
-    // Ends when the disk is released, at the latest with the test.
-    let mut writer = Command::new("dd")
-        .args([
-            "if=/dev/zero",
-            "bs=4k",
-            "count=1",
-            "conv=fsync",
-            "status=none",
-        ])
-        .arg(format!("of={}", text(&dir.join("another"))))
-        .env(MARK, bench.folder())
-        .stdin(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut writer = writes_one_block(bench, &dir.join("another"));
     let held = wait_for("a request is held", PATIENCE, || dying.device.first_held());
     let suspect = wait_for("suspect", PATIENCE, || {
         (agent.dir(dir)["suspect"] == true).then(|| bench.now())

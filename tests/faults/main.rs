@@ -57,8 +57,13 @@ const FAULTS: &[Fault] = &[
         "F12_device_holds_a_request_of_another",
         hangs::device_holds_a_request_of_another,
     ),
+    quiet(
+        "F12_device_under_a_partition",
+        hangs::device_under_a_partition,
+    ),
     quiet("F07_remounted", mounts::remounted).on_each_kind(),
     quiet("F08_given_up_by_the_kernel", mounts::given_up).on_each_kind(),
+    quiet("F08_given_up_without_privilege", mounts::given_up_unheard),
     quiet("F25_prober_killed_ten_times", agents::prober_killed),
     quiet("F26_prober_stopped", agents::prober_stopped),
     quiet("F27_state_directory_full", agents::state_full),

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use serde_json::json;
 
-use crate::harness::agent::Plan;
+use crate::harness::agent::{Agent, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::{Disk, make_image};
 use crate::harness::dying_disk::DyingDisk;
@@ -62,13 +63,38 @@ pub(crate) fn given_up(bench: &Bench) {
     }
 }
 
-/// ext4 aborts its journal, because the device under it has no more space.
+/// ext4 aborts its journal, and the kernel says so by itself.
 fn journal_aborted(bench: &Bench) {
+    let (_under, disk) = on_a_short_device(bench);
+    let agent = Plan::new(bench).dir(disk.path()).start();
+    abort_journal(bench, agent, &disk, AT_ONCE);
+}
+
+/// The same for an agent without CAP_SYS_ADMIN, to which the kernel says nothing: the mount table is
+/// read once a second.
+pub(crate) fn given_up_unheard(bench: &Bench) {
+    let (_under, disk) = on_a_short_device(bench);
+    let agent = as_nobody(bench, disk.path()).start();
+    let missing = agent.dir(disk.path())["sourcesMissing"].clone();
+    let fanotify = json!({"name": "fanotify", "reason": "not permitted (needs CAP_SYS_ADMIN)"});
+    assert!(
+        missing.as_array().unwrap().contains(&fanotify),
+        "fanotify is to be missing: {missing}"
+    );
+    abort_journal(bench, agent, &disk, SECOND);
+}
+
+/// An ext4 larger than the device under it.
+fn on_a_short_device(bench: &Bench) -> (Disk, Disk) {
     let under = Disk::tmpfs(bench, "under", "size=20m");
     let image = under.path().join("image");
     make_image(&image, "ext4", 200, &[]);
     let disk = Disk::mount_image(bench, "aborted", &image, "loop,errors=remount-ro");
-    let agent = Plan::new(bench).dir(disk.path()).start();
+    (under, disk)
+}
+
+/// Fills the device until the journal is aborted.
+fn abort_journal(bench: &Bench, agent: Agent, disk: &Disk, limit: Duration) {
     let mut file = File::create(disk.path().join("filler")).unwrap();
     let block = vec![0x5a; 256 << 10];
     let at = wait_for("the journal is aborted", Duration::from_secs(30), || {
@@ -77,7 +103,7 @@ fn journal_aborted(bench: &Bench) {
         is_given_up(disk.path()).then(|| bench.now())
     });
     let event = agent.event("diskReadOnly", disk.path());
-    bench.noticed(&event, at, AT_ONCE);
+    bench.noticed(&event, at, limit);
     assert_eq!(event.cause(), "kernelError");
     agent.finish(bench);
 }
@@ -216,21 +242,25 @@ pub(crate) fn directory_gone(bench: &Bench) {
     agent.finish(bench);
 }
 
-/// F20: the directory may not be written by the user as whom agent and bookie run.
-pub(crate) fn not_permitted(bench: &Bench) {
+/// An agent as a user without privileges, to whom its directories belong.
+fn as_nobody<'a>(bench: &'a Bench, dir: &Path) -> Plan<'a> {
     const NOBODY: u32 = 65534;
-    let disk = Disk::block(bench, "refused", 64);
     let state = bench.dir("state-of-nobody");
     let [(journal, _), (index, _)] = bench.healthy();
-    for path in [disk.path(), &state, &journal, &index] {
+    for path in [dir, &state, &journal, &index] {
         chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    let agent = Plan::new(bench)
+    Plan::new(bench)
         .copied_to(bench.folder())
         .by_user(NOBODY)
         .state_dir(&state)
-        .dir(disk.path())
-        .start();
+        .dir(dir)
+}
+
+/// F20: the directory may not be written by the user as whom agent and bookie run.
+pub(crate) fn not_permitted(bench: &Bench) {
+    let disk = Disk::block(bench, "refused", 64);
+    let agent = as_nobody(bench, disk.path()).start();
     let changed = bench.now();
     chown(disk.path(), Some(0), Some(0)).unwrap();
     fs::set_permissions(disk.path(), fs::Permissions::from_mode(0o555)).unwrap();

@@ -238,6 +238,11 @@ impl Control {
         if PRESSURE_FROM <= found.look.durations.values().sum::<Duration>() {
             found.look.pressure = pressure::read().ok();
         }
+        if found.look.probed && found.look.failure.is_none() && !watched.stack.own.is_empty() {
+            if let Some(written) = self.pulse.written(&watched.stack.own) {
+                watched.unmoved.probed(written);
+            }
+        }
         watched.look = None;
         watched.uuid = found.uuid.or(watched.uuid.take());
         let sources = match found.errors_watched {

@@ -13,6 +13,7 @@ use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
 use super::super::pressure;
 use super::Control;
+use super::pulse::Unmoved;
 use super::watched::what_changed;
 
 impl Control {
@@ -104,12 +105,13 @@ impl Control {
                 lane.stack = Arc::clone(&watched.stack);
             }
         }
+        watched.unmoved = Unmoved::default();
         watched.counter = counter.ok();
         let known = watched.counter.as_ref();
         let recorded = known
             .and_then(|counter| self.recorded.get(counter))
             .cloned();
-        let was_stalled = std::mem::take(&mut watched.stalled);
+        let was_stalled = watched.stalled.take().is_some();
         self.say_sources(dir)?;
         if was_stalled {
             self.say(&Answer::Stalled {
@@ -129,8 +131,8 @@ impl Control {
 
     /// Follows what is under the directories, and nothing else.
     pub(super) fn follow(&mut self) {
-        let stacks = self.dirs.values().flat_map(|each| &each.stack.all);
-        self.pulse.follow(stacks.copied());
+        let stacks = self.dirs.values().map(|each| each.stack.as_ref());
+        self.pulse.follow(stacks);
         let mut counters: Vec<Counter> = self
             .dirs
             .values()

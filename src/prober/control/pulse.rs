@@ -13,6 +13,7 @@ use crate::probe::wire::{self, Answer, KernelSource};
 use super::super::diskstats::Diskstats;
 use super::super::lane::{LaneKey, Running};
 use super::super::pressure;
+use super::super::stack::Stack;
 use super::{Control, MAX_GAP, REPORTED_AGE};
 
 /// The counters of a host with hundreds of devices take a millisecond to write: then they are read
@@ -41,8 +42,10 @@ struct Overdue {
 }
 
 impl Pulse {
-    pub(super) fn follow(&mut self, devices: impl Iterator<Item = Device>) {
-        self.stats.follow(devices);
+    pub(super) fn follow<'a>(&mut self, stacks: impl Iterator<Item = &'a Stack> + Clone) {
+        let devices = stacks.clone().flat_map(|each| &each.all);
+        let heads = stacks.flat_map(|each| &each.heads);
+        self.stats.follow(devices.copied(), heads.cloned());
     }
 
     /// Reads the counters if it is time; false when it is not.
@@ -56,6 +59,11 @@ impl Pulse {
         let cost = clock.elapsed().saturating_sub(before);
         self.wait = (cost * SHARE_OF_A_CORE).min(LONGEST_INTERVAL);
         Some(read)
+    }
+
+    /// Writes that these devices have completed, if that is known of all.
+    pub(super) fn written(&self, devices: &[Device]) -> Option<u64> {
+        self.stats.written(devices)
     }
 }
 
@@ -105,7 +113,7 @@ impl Control {
                 continue;
             };
             let stats = &self.pulse.stats;
-            let written = stats.written(&lane.stack.own);
+            let written = self.pulse.written(&lane.stack.own);
             let chain = lane.stack.chain.iter();
             let stalled = chain.filter_map(|device| stats.stalled(*device)).max();
             let overdue = Overdue {
@@ -129,26 +137,57 @@ impl Control {
                 continue;
             };
             let stats = &self.pulse.stats;
-            let refused = refusal(stats, &watched.stack.own, &read);
+            let refused = refusal(stats, &watched.stack.own, &read)
+                .or_else(|| watched.unmoved.refusal(&watched.stack.own));
             let is_news = watched.source(KernelSource::Diskstats, refused);
-            let stall = stall(stats, &watched.stack.own, &watched.stack.all);
-            let (was_stalled, is_stalled) = (watched.stalled, stall.is_some());
-            watched.stalled = is_stalled;
+            let stalled = lowest_stalled(stats, &watched.stack.all);
+            let what = stalled.and_then(|device| stall(stats, &watched.stack.own, device));
+            let before = std::mem::replace(&mut watched.stalled, stalled);
             if is_news {
                 self.say_sources(dir)?;
             }
             // Each says so when it begins and when it ends.
-            if was_stalled != is_stalled {
+            if before != stalled {
                 self.say(&Answer::Stalled {
                     dir: dir.0,
-                    what: stall.clone(),
+                    what: what.clone(),
                 })?;
-                if let Some(what) = stall {
-                    self.signal(dir, &what)?;
-                }
+            }
+            if let Some(what) = what.filter(|_| before.is_none()) {
+                self.signal(dir, &what)?;
             }
         }
         Ok(())
+    }
+}
+
+/// So many probes in a row, each with a sync, may leave the counters as they were: they are read up
+/// to two seconds and a half late, and probes may be a second apart.
+const MAX_UNMOVED: u32 = 4;
+
+/// Whether our own writes are among those that are counted.
+#[derive(Debug, Default)]
+pub(super) struct Unmoved {
+    written: Option<u64>,
+    probes: u32,
+}
+
+impl Unmoved {
+    /// A probe has written, and this many writes are counted.
+    pub(super) fn probed(&mut self, written: u64) {
+        let moved = self.written.replace(written) != Some(written);
+        self.probes = if moved {
+            0
+        } else {
+            self.probes.saturating_add(1)
+        };
+    }
+
+    /// Why these devices' counters are none.
+    fn refusal(&self, own: &[Device]) -> Option<String> {
+        let Device { major, minor } = own.first()?;
+        let text = format!("the kernel does not count our writes to {major}:{minor}");
+        (MAX_UNMOVED <= self.probes).then_some(text)
     }
 }
 
@@ -162,11 +201,36 @@ fn refusal(stats: &Diskstats, own: &[Device], read: &io::Result<()>) -> Option<S
     Some(format!("the kernel counts no requests of {major}:{minor}"))
 }
 
-/// The first device of a stack that is stalled, in words.
-fn stall(stats: &Diskstats, own: &[Device], all: &[Device]) -> Option<String> {
-    let device = all
-        .iter()
-        .find(|device| stats.stalled(**device).is_some())?;
-    let over = own.first().filter(|_| !own.contains(device));
-    stats.stall(*device, over.copied())
+/// The lowest device of a stack that is stalled: those above it wait for it.
+fn lowest_stalled(stats: &Diskstats, all: &[Device]) -> Option<Device> {
+    let mut upwards = all.iter().rev().copied();
+    upwards.find(|device| stats.stalled(*device).is_some())
+}
+
+/// What a device of a stack is stalled with, in words.
+fn stall(stats: &Diskstats, own: &[Device], device: Device) -> Option<String> {
+    let over = own.first().filter(|_| !own.contains(&device));
+    stats.stall(device, over.copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_our_writes_never_move_are_no_source() {
+        let own = [Device {
+            major: 259,
+            minor: 0,
+        }];
+        let mut unmoved = Unmoved::default();
+        let mut refused = |written| {
+            unmoved.probed(written);
+            unmoved.refusal(&own).is_some()
+        };
+        let probes = [0, 0, 0, 0, 0, 0, 7, 7, 7, 7, 8, 8];
+        let refused: Vec<bool> = probes.into_iter().map(&mut refused).collect();
+        let expected = [&[false; 4][..], &[true; 2], &[false; 6]].concat();
+        assert_eq!(refused, expected);
+    }
 }

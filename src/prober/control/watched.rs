@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::health::ballast::Order;
 use crate::health::dir::{DirId, Role, path_text};
-use crate::health::observation::Mount;
+use crate::health::observation::{Device, Mount};
 use crate::probe::wire::{KernelSource, Kind, Place, device_of};
 
 use super::super::errors::Counter;
@@ -15,6 +15,7 @@ use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
 use super::super::look::{Guard, KnownUuid, Task};
 use super::super::stack::Stack;
+use super::pulse::Unmoved;
 
 /// A directory as the control thread knows it.
 pub(super) struct Watched {
@@ -26,14 +27,16 @@ pub(super) struct Watched {
     pub(super) uuid: Option<KnownUuid>,
     /// The devices under it.
     pub(super) stack: Arc<Stack>,
+    /// Whether the counters of its devices know of our probes.
+    pub(super) unmoved: Unmoved,
     /// Where its file system counts errors.
     pub(super) counter: Option<Counter>,
     /// The id of its file system, once errors of that are watched.
     pub(super) fsid: Option<FsId>,
     /// What the kernel tells by itself; with the reason where it does not.
     pub(super) sources: BTreeMap<KernelSource, Option<String>>,
-    /// The agent was told that a device of the stack is stalled.
-    pub(super) stalled: bool,
+    /// The lowest device of the stack that is stalled, as the agent was told.
+    pub(super) stalled: Option<Device>,
     /// The last look had the read-only flag.
     pub(super) read_only: bool,
     pub(super) look: Option<Outstanding>,
@@ -73,10 +76,11 @@ impl Watched {
             mount: None,
             uuid: None,
             stack: Arc::default(),
+            unmoved: Unmoved::default(),
             counter: None,
             fsid: None,
             sources: BTreeMap::new(),
-            stalled: false,
+            stalled: None,
             read_only: false,
             look: None,
         }
