@@ -25,6 +25,8 @@ pub(super) struct Stack {
     pub(super) chain: Vec<Device>,
     /// All, the own ones first.
     pub(super) all: Vec<Device>,
+    /// Those that are made of no others: whole disks.
+    pub(super) disks: Vec<Device>,
 }
 
 impl Facts {
@@ -55,13 +57,21 @@ impl Facts {
             let room = MAX_DEVICES.saturating_sub(stack.all.len());
             let new: Vec<Device> = new.take(room).collect();
             stack.all.extend(new);
-            level = level
-                .iter()
-                .flat_map(|block| self.under(block, table))
-                .collect();
+            let mut below = Vec::new();
+            for block in &level {
+                let under = self.under(block, table);
+                if under.is_empty() {
+                    stack.disks.extend(number(block));
+                }
+                below.extend(under);
+            }
+            level = below;
             level.sort();
             level.dedup();
         }
+        stack.disks.sort();
+        stack.disks.dedup();
+        stack.disks.truncate(MAX_DEVICES);
         match stack.own.is_empty() {
             true => Err(format!("{} has no block device", mount.fs_type)),
             false => Ok(stack),
@@ -227,6 +237,19 @@ mod tests {
         let file = [700, 900, 25300, 816, 801, 800];
         machine.check("7:0", "/dev/loop0", &[700], &[700, 900], &file);
         machine.check("0:44", "/dev/sdd", &[832, 848], &[], &[832, 848]);
+    }
+
+    #[test]
+    fn two_partitions_are_on_one_disk_and_a_raid_is_on_several() {
+        let machine = Machine::new();
+        let disks = |device, source| {
+            let stack = machine.stack(device, "ext4", source).unwrap();
+            let minors = stack.disks.iter().map(|disk| (disk.major, disk.minor));
+            minors.collect::<Vec<_>>()
+        };
+        assert_eq!(disks("8:1", "/dev/sda1"), [(8, 0)]);
+        assert_eq!(disks("253:0", "/dev/mapper/a"), [(8, 0)]);
+        assert_eq!(disks("7:0", "/dev/loop0"), [(8, 0), (8, 16)]);
     }
 
     #[test]

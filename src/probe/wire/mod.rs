@@ -21,7 +21,7 @@ pub use facts::{WireLook, WireMount};
 
 /// Version of everything below. Raised with each change of a message: agent and prober are the
 /// same file, but that file may be replaced while an agent runs, and then the next prober is newer.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest frame. The longest message holds two paths (4 KiB each at most) and one line of the
 /// mount table with its options (a page each); four times that leaves room for details.
@@ -157,6 +157,8 @@ pub enum Answer {
         dir: u32,
         /// Each that was tried; with the reason why it does not work.
         sources: Vec<(KernelSource, Option<String>)>,
+        /// The whole disks under it, as far as known.
+        disks: Vec<(u32, u32)>,
     },
     /// A device under the directory holds requests and completes none, or does so no more.
     Stalled {
