@@ -8,6 +8,7 @@ mod handles;
 mod logging;
 mod pins;
 mod reload;
+mod room;
 mod token;
 
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub use check::{CheckOptions, NotConfigured, check};
 pub use reload::Problem;
+pub use room::journal_room;
 pub use token::read as read_token;
 
 use crate::child;

@@ -79,6 +79,8 @@ fn steps(dir: &DirView) -> Vec<String> {
             (None, _) if operation == Operation::Mountinfo && dir.mount.is_some() => {
                 "ok".to_owned()
             }
+            // Durations are kept of whole probes; the steps before the one that ended the look were made.
+            (None, Some(reason)) if reason.operation <= Operation::Unlink => "ok".to_owned(),
             (None, _) => "not done".to_owned(),
         };
         steps.push(format!("{:<11} {gave}", operation.name()));

@@ -153,7 +153,10 @@ pub(super) const CONFIG_CHECK: &str = "\
 Say whether the agent would start with this configuration, and all that is wrong with it.
 
 The same code as at the start and at a reload. All problems are reported together, each with its \
-place, its value and what would be right. Exit code 0: valid, 78: not.";
+place, its value and what would be right. Beside a bookie's file the journal directories' file systems \
+are asked for their size: (journalMaxBackups + 1) × journalMaxSizeMB has to fit below full, for all \
+journals of a file system together. That is an error here, and for the agent a problem with which it \
+starts; a size that is not known is a warning. Exit code 0: valid, 78: not.";
 
 pub(super) const CONFIG_CHECK_END: &str = "\
 Examples:

@@ -4,8 +4,10 @@
 use super::args::{
     ConfigCheckArguments, ConfigCommand, ImportArguments, Output, RunArguments, SourceArguments,
 };
+use super::block_on;
 use super::exit::{Exit, Failure};
 use super::terminal::print;
+use crate::app;
 use crate::config::{self, Config, Sources};
 
 /// Runs the command.
@@ -25,7 +27,11 @@ pub fn run(command: ConfigCommand) -> Result<Exit, Failure> {
 
 /// All that is wrong is the result here, and no error.
 fn check(arguments: ConfigCheckArguments) -> Result<Exit, Failure> {
-    let result = config::load(&arguments.sources.into());
+    let mut result = config::load(&arguments.sources.into());
+    if let Ok(config) = result {
+        let room = block_on(app::journal_room(&config))?;
+        result = config::with_room(config, room);
+    }
     print(&match arguments.output {
         Output::Human => config::check_human(&result),
         Output::Json => config::check_json(&result).trim_end().to_owned() + "\n",

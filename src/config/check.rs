@@ -1,9 +1,61 @@
 //! What `config check` says about a configuration, for people and for programs.
 
+use std::path::PathBuf;
+
 use serde::Serialize;
 
 use super::Config;
-use super::problem::{Problem, Problems};
+use super::problem::{Place, Problem, Problems, Wrong};
+use crate::health::dir::path_text;
+
+/// What the disks say of the journals: known only to those who ask them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JournalRoom {
+    /// A sentence for each file system on which the journals do not fit.
+    pub too_large: Vec<String>,
+    /// Journal directories whose space is not known, and why.
+    pub unknown: Vec<(PathBuf, String)>,
+}
+
+/// The configuration with what the disks say of it: journals that do not fit make it wrong, and what
+/// is not known is a warning.
+///
+/// # Errors
+/// There are such journals.
+pub fn with_room(config: Config, room: JournalRoom) -> Result<Config, Problems> {
+    let conf = config
+        .bookie
+        .as_ref()
+        .and_then(|bookie| bookie.conf.clone());
+    let place = || {
+        conf.clone()
+            .map_or(Place::Derived, |conf| Place::file(conf, None))
+    };
+    let at = |wrong: Wrong| wrong.at(place(), "journalMaxSizeMB", "");
+    let mut problems = Problems::default();
+    for text in room.too_large {
+        let remedy = "lower journalMaxBackups or journalMaxSizeMB, or make the file system larger";
+        problems.error(at(Wrong::new(text, remedy)));
+    }
+    for (path, reason) in room.unknown {
+        let gap = if reason.is_empty() { "" } else { ": " };
+        let path = path_text(&path);
+        let text = format!("whether the journals fit in {path} is not known{gap}{reason}");
+        problems.warn(at(Wrong::new(
+            text,
+            "check again when the directory is there",
+        )));
+    }
+    problems.warnings.extend(config.warnings.iter().cloned());
+    let problems = problems.sorted();
+    if !problems.errors.is_empty() {
+        return Err(problems);
+    }
+    Ok(Config {
+        warnings: problems.warnings,
+        ..config
+    })
+}
 
 /// The result of `config check` in JSON.
 #[derive(Serialize)]

@@ -29,7 +29,7 @@ use std::time::Duration;
 
 pub use bookie::BookieConfig;
 pub use bookie_conf::{BookieConf, MetadataService, ZooKeeper};
-pub use check::{check_human, check_json};
+pub use check::{JournalRoom, check_human, check_json, with_room};
 pub use effective::show;
 pub use hooks::HookConfig;
 pub use import::import;

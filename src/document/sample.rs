@@ -113,6 +113,7 @@ pub(crate) fn writable_dir(id: u32, path: impl AsRef<Path>, role: Role) -> DirVi
         },
         mount: Some(mount(path.as_ref())),
         sources: Sources {
+            disks: Vec::new(),
             active: vec!["statvfs", "probe", "mountinfo"],
             missing: vec![("fanotify", "not permitted (needs CAP_SYS_ADMIN)".to_owned())],
         },

@@ -138,6 +138,14 @@ impl Tracker {
         layout::advice(&placed, self.policy.bookie.as_ref())
     }
 
+    /// Journals that do not fit on their disks, a sentence for each; none without a bookie's file.
+    #[must_use]
+    pub fn oversized_journals(&self) -> Vec<String> {
+        let placed: Vec<Placed<'_>> = self.tracks.iter().map(placed).collect();
+        let needs = self.policy.bookie.as_ref();
+        needs.map_or_else(Vec::new, |needs| layout::too_large(&placed, needs))
+    }
+
     /// Events of journals that do not drain, and of a start that would fail.
     pub(super) fn bookie_events(&mut self, now: Moment) -> Vec<Event> {
         let mut events = Vec::new();
@@ -280,6 +288,7 @@ fn placed(track: &Track) -> Placed<'_> {
         path: &track.dir.path,
         role: track.dir.role,
         device: track.mount.as_ref().map(|mount| mount.device),
+        disks: &track.sources.disks,
         medium: track.medium(),
         space: track.present_space().copied(),
         full: track.dir.thresholds.full,

@@ -14,6 +14,8 @@ pub(super) struct Placed<'a> {
     pub(super) path: &'a Path,
     pub(super) role: Role,
     pub(super) device: Option<Device>,
+    /// The whole disks under it, as far as known.
+    pub(super) disks: &'a [Device],
     pub(super) medium: Medium,
     pub(super) space: Option<Space>,
     /// Usage over which it is full.
@@ -23,7 +25,12 @@ pub(super) struct Placed<'a> {
 /// What should be otherwise; each text begins with its key word.
 pub(super) fn advice(dirs: &[Placed<'_>], needs: Option<&BookieNeeds>) -> Vec<String> {
     let journals = || dirs.iter().filter(|dir| dir.role == Role::Journal);
-    let shared = journals().filter_map(|journal| shares(journal, dirs));
+    let shared = dirs.iter().filter_map(|dir| match dir.role {
+        Role::Journal => shares(dir, dirs, &[Role::Ledger, Role::Index]),
+        // Where they are one directory on purpose it is watched as a ledger directory alone.
+        Role::Index => shares(dir, dirs, &[Role::Ledger]),
+        Role::Ledger => None,
+    });
     let rotating = journals()
         .filter(|journal| journal.medium == Medium::Rotating)
         .map(|journal| {
@@ -33,28 +40,64 @@ pub(super) fn advice(dirs: &[Placed<'_>], needs: Option<&BookieNeeds>) -> Vec<St
                  for it: give it a solid-state one"
             )
         });
-    let too_large = journals().filter_map(|journal| does_not_fit(journal, dirs, needs?));
+    let too_large = needs
+        .map(|needs| too_large(dirs, needs))
+        .unwrap_or_default();
+    let too_large = too_large.into_iter().map(|text| {
+        format!("journalDoesNotFit: {text}: make them fewer or smaller, or the file system larger")
+    });
     shared.chain(rotating).chain(too_large).collect()
 }
 
-/// Named once for each journal, however many directories it shares its file system with.
-fn shares(journal: &Placed<'_>, dirs: &[Placed<'_>]) -> Option<String> {
-    let device = journal.device?;
-    let mut others = dirs
-        .iter()
-        .filter(|dir| dir.role != Role::Journal && dir.device == Some(device));
-    let first = others.next()?;
-    let more = match others.count() {
+/// Journals that the bookie may let grow beyond what is below full, a sentence for each file system.
+pub(super) fn too_large(dirs: &[Placed<'_>], needs: &BookieNeeds) -> Vec<String> {
+    let journals = dirs.iter().filter(|dir| dir.role == Role::Journal);
+    journals
+        .filter_map(|journal| does_not_fit(journal, dirs, needs))
+        .collect()
+}
+
+/// Said once for each directory, however many others of these roles it shares with: of a file system
+/// first, else of a disk, which two partitions of it are on.
+fn shares(dir: &Placed<'_>, dirs: &[Placed<'_>], roles: &[Role]) -> Option<String> {
+    let with = |near: fn(&Placed<'_>, &Placed<'_>) -> bool| -> Vec<&Placed<'_>> {
+        let others = dirs.iter().filter(|other| roles.contains(&other.role));
+        others.filter(|other| near(dir, other)).collect()
+    };
+    let (file_system, disk) = (with(on_one_file_system), with(on_one_disk));
+    let (what, others, also) = if file_system.is_empty() {
+        ("a disk", disk, "")
+    } else {
+        (
+            "the file system",
+            file_system,
+            ", and both are full together",
+        )
+    };
+    let (first, more) = others.split_first()?;
+    let more = match more.len() {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
+    let name = match dir.role {
+        Role::Journal => "journal",
+        _ => "index directory",
+    };
     Some(format!(
-        "rolesShareDevice: the journal {} is on the file system of the {} directory {}{more}: each \
-         slows the other down, and both are full together",
-        path_text(journal.path),
+        "rolesShareDevice: the {name} {} is on {what} of the {} directory {}{more}: each slows the \
+         other down{also}",
+        path_text(dir.path),
         first.role.name(),
         path_text(first.path),
     ))
+}
+
+fn on_one_file_system(one: &Placed<'_>, other: &Placed<'_>) -> bool {
+    one.device.is_some() && one.device == other.device
+}
+
+fn on_one_disk(one: &Placed<'_>, other: &Placed<'_>) -> bool {
+    one.disks.iter().any(|disk| other.disks.contains(disk))
 }
 
 /// All files that the bookie may keep of the journals of one file system have to fit below full.
@@ -79,9 +122,8 @@ fn does_not_fit(journal: &Placed<'_>, dirs: &[Placed<'_>], needs: &BookieNeeds) 
     let below_full = (size as f64 * journal.full) as u64;
     (below_full < needed).then(|| {
         format!(
-            "journalDoesNotFit: the files that the bookie may keep in {} ((journalMaxBackups + 1) × \
-             journalMaxSizeMB) are up to {}, and {} are below full: make them fewer or smaller, or \
-             the file system larger",
+            "the files that the bookie may keep in {} ((journalMaxBackups + 1) × journalMaxSizeMB) \
+             are up to {}, and {} are below full",
             path_text(journal.path),
             bytes_text(needed),
             bytes_text(below_full),
@@ -98,6 +140,7 @@ mod tests {
             path: Path::new(path),
             role,
             device: Some(Device { major: 8, minor }),
+            disks: &[],
             medium,
             space: Some(Space {
                 size: 20 << 30,
@@ -127,6 +170,35 @@ mod tests {
         assert_eq!(words(&dirs[1..], None), [""; 0]);
         let index = placed("/i", Role::Index, 1, Medium::SolidState);
         assert_eq!(words(&[dirs[0], index], None), ["rolesShareDevice"]);
+    }
+
+    #[test]
+    fn an_index_of_its_own_wants_another_file_system_than_the_ledgers() {
+        let dirs = [
+            placed("/l1", Role::Ledger, 1, Medium::SolidState),
+            placed("/i", Role::Index, 1, Medium::SolidState),
+            placed("/i2", Role::Index, 2, Medium::SolidState),
+        ];
+        let expected = "rolesShareDevice: the index directory /i is on the file system of the \
+                        ledger directory /l1: each slows the other down, and both are full together";
+        assert_eq!(advice(&dirs, None), [expected]);
+    }
+
+    #[test]
+    fn two_partitions_of_a_disk_are_named_too() {
+        let disks = [16, 0].map(|minor| Device { major: 8, minor });
+        let on = |path, role, minor, disks| Placed {
+            disks,
+            ..placed(path, role, minor, Medium::SolidState)
+        };
+        let dirs = [
+            on("/j", Role::Journal, 1, &disks[1..]),
+            on("/l1", Role::Ledger, 2, &disks),
+            on("/l2", Role::Ledger, 3, &disks[..1]),
+        ];
+        let expected = "rolesShareDevice: the journal /j is on a disk of the ledger directory /l1: \
+                        each slows the other down";
+        assert_eq!(advice(&dirs, None), [expected]);
     }
 
     #[test]

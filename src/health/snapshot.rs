@@ -12,7 +12,7 @@ use super::event::{Event, EventKind};
 use super::journal::JournalView;
 use super::latency::LatencyView;
 use super::moment::{Elapsed, Timestamp};
-use super::observation::{Durations, Mount, Operation, Space};
+use super::observation::{Device, Durations, Mount, Operation, Space};
 use super::policy::{HighPriorityRoom, Mode};
 use super::restart::RestartView;
 use super::status::{
@@ -144,6 +144,8 @@ pub struct Sources {
     pub active: Vec<&'static str>,
     /// Names of those that do not, with the reason.
     pub missing: Vec<(&'static str, String)>,
+    /// The whole disks under the directory; none where they are not known or there are none.
+    pub disks: Vec<Device>,
 }
 
 /// Seconds until the directory is full, at the measured rate and its spread.

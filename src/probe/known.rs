@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::health::dir::DirId;
-use crate::health::observation::{InFlight, Look, Operation};
+use crate::health::observation::{Device, InFlight, Look, Operation};
 use crate::health::snapshot::Sources;
 
 use super::process::{LookKind, WatchedDir};
-use super::wire::{KernelSource, Place, Reading, Request, role_code};
+use super::wire::{KernelSource, Place, Reading, Request, device_of, role_code};
 
 /// A look that takes longer than this when its child dies may be what keeps the child from ending.
 const STUCK_AGE: Duration = Duration::from_millis(250);
@@ -35,6 +35,7 @@ pub(super) struct Known {
     spaced: bool,
     reading: Option<Reading>,
     kernel: Vec<(KernelSource, Option<String>)>,
+    disks: Vec<Device>,
 }
 
 impl KnownDirs {
@@ -97,6 +98,7 @@ impl Known {
             spaced: false,
             reading: None,
             kernel: Vec::new(),
+            disks: Vec::new(),
         }
     }
 
@@ -153,9 +155,14 @@ impl Known {
         }
     }
 
-    /// Learns which sources of the kernel work.
-    pub(super) fn kernel(&mut self, sources: Vec<(KernelSource, Option<String>)>) {
+    /// Learns which sources of the kernel work, and which disks are under it.
+    pub(super) fn kernel(
+        &mut self,
+        sources: Vec<(KernelSource, Option<String>)>,
+        disks: Vec<(u32, u32)>,
+    ) {
         self.kernel = sources;
+        self.disks = disks.into_iter().map(device_of).collect();
     }
 
     /// The sources of observation that have worked, and those that do not.
@@ -164,7 +171,10 @@ impl Known {
             Reading::Direct => "probe",
             Reading::Buffered => "probe-cached-read",
         });
-        let mut sources = Sources::default();
+        let mut sources = Sources {
+            disks: self.disks.clone(),
+            ..Sources::default()
+        };
         sources.active.extend(self.spaced.then_some("statvfs"));
         sources.active.extend(probe);
         sources.active.extend(self.mounted.then_some("mountinfo"));

@@ -300,7 +300,11 @@ impl Supervisor {
                 return self.say(Report::Signal { dir, what }).await;
             }
             Answer::Signal { .. } => return Ok(()),
-            Answer::Sources { dir, sources } => return self.sources(DirId(dir), sources).await,
+            Answer::Sources {
+                dir,
+                sources,
+                disks,
+            } => return self.sources(DirId(dir), sources, disks).await,
             Answer::Looked { dir, look, reading } => {
                 read_back = reading;
                 (dir, Observation::Looked(Look::from(look)))
@@ -361,11 +365,12 @@ impl Supervisor {
         &mut self,
         dir: DirId,
         sources: Vec<(KernelSource, Option<String>)>,
+        disks: Vec<(u32, u32)>,
     ) -> Result<(), End> {
         let Some(known) = self.dirs.0.get_mut(&dir) else {
             return Ok(());
         };
-        known.kernel(sources);
+        known.kernel(sources, disks);
         let sources = known.sources();
         self.say(Report::Sources { dir, sources }).await
     }

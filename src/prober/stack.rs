@@ -27,6 +27,8 @@ pub(super) struct Stack {
     pub(super) all: Vec<Device>,
     /// The kernel's folders of those whose requests others count too, see [`others`].
     pub(super) heads: Vec<(Device, PathBuf)>,
+    /// Those that are made of no others: whole disks.
+    pub(super) disks: Vec<Device>,
 }
 
 impl Facts {
@@ -60,13 +62,21 @@ impl Facts {
             let heads = level.iter().filter(|block| !others(block).is_empty());
             let heads = heads.filter_map(|block| Some((number(block)?, block.clone())));
             stack.heads.extend(heads);
-            level = level
-                .iter()
-                .flat_map(|block| self.under(block, table))
-                .collect();
+            let mut below = Vec::new();
+            for block in &level {
+                let under = self.under(block, table);
+                if under.is_empty() {
+                    stack.disks.extend(number(block));
+                }
+                below.extend(under);
+            }
+            level = below;
             level.sort();
             level.dedup();
         }
+        stack.disks.sort();
+        stack.disks.dedup();
+        stack.disks.truncate(MAX_DEVICES);
         match stack.own.is_empty() {
             true => Err(format!("{} has no block device", mount.fs_type)),
             false => Ok(stack),
@@ -343,6 +353,19 @@ mod tests {
                 .heads
                 .is_empty()
         );
+    }
+
+    #[test]
+    fn two_partitions_are_on_one_disk_and_a_raid_is_on_several() {
+        let machine = Machine::new();
+        let disks = |device, source| {
+            let stack = machine.stack(device, "ext4", source).unwrap();
+            let minors = stack.disks.iter().map(|disk| (disk.major, disk.minor));
+            minors.collect::<Vec<_>>()
+        };
+        assert_eq!(disks("8:1", "/dev/sda1"), [(8, 0)]);
+        assert_eq!(disks("253:0", "/dev/mapper/a"), [(8, 0)]);
+        assert_eq!(disks("7:0", "/dev/loop0"), [(8, 0), (8, 16)]);
     }
 
     #[test]

@@ -131,3 +131,32 @@ fn checked(bench: &Bench) -> (String, Value) {
     let journal = dirs.iter().find(|dir| dir["role"] == "journal").unwrap();
     (journal["journal"].to_string(), document["restart"].clone())
 }
+
+#[test]
+fn journals_that_do_not_fit_on_their_disk_are_no_valid_configuration() {
+    let bench = Bench::new();
+    bookie(&bench);
+    let conf = fs::read_to_string(bench.path("bk_server.conf")).unwrap();
+    let check = |edit: [&str; 2], code: i32| {
+        bench.write("bk_server.conf", conf.replace(edit[0], edit[1]));
+        let line = ["config", "check", "--bookie-conf", "bk_server.conf"];
+        let output = bench.run(&line);
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output.stderr));
+        bench.shorten(&text(&output.stdout))
+    };
+    let fits = check(["", ""], 0);
+    let verdict = "the configuration is valid: 2 directories, 0 hooks, 0 warnings\n";
+    assert_eq!(fits, verdict);
+    let size = "journalMaxSizeMB=99999999999";
+    let too_large = check(["journalMaxSizeMB=1", size], 78);
+    let sentence = "bk_server.conf: journalMaxSizeMB: the files that the bookie may keep in DIR/j ((journalMaxBackups + 1) × \
+                    journalMaxSizeMB) are up to 572204.6 TiB, and ";
+    assert!(too_large.contains(sentence), "{too_large}");
+    let gone = check(["/j\n", "/none\n"], 0);
+    let remark = "whether the journals fit in DIR/none is not known: DIR/none: No such file or \
+                  directory";
+    assert!(gone.contains(remark), "{gone}");
+    assert!(gone.contains("1 warning\n"), "{gone}");
+    let names = fs::read_dir(bench.path("j")).unwrap();
+    assert_eq!(names.count(), 1, "nothing but `current` is in the journal");
+}

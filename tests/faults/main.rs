@@ -9,6 +9,7 @@ mod agents;
 mod ballast;
 mod crashes;
 mod devices;
+mod guards;
 mod hangs;
 mod harness;
 mod mounts;
@@ -115,6 +116,21 @@ const FAULTS: &[Fault] = &[
     fault("F17_mounted_again", returns::mounted_again).on_each_kind(),
     fault("F17_bind_unmounted", returns::bind_unmounted),
     fault("F34_own_disk_hangs", agents::own_disk_hangs),
+    fault(
+        "require_mount_not_mounted_at_the_start",
+        guards::not_mounted_at_the_start,
+    ),
+    fault(
+        "restart_would_fail_by_the_reserves",
+        guards::full_bookie_would_not_start,
+    ),
+    fault("explain_bad_disks", guards::bad_disks_are_explained).once(),
+    fault(
+        "config_check_of_a_silent_journal",
+        guards::silent_journal_is_a_remark,
+    )
+    .beside(Company::NobodyWhoAsks)
+    .once(),
     fault("F20_not_permitted", mounts::not_permitted),
     fault("F36_prober_without_memory", wants::without_memory),
     fault(

@@ -157,6 +157,8 @@ pub enum Answer {
         dir: u32,
         /// Each that was tried; with the reason why it does not work.
         sources: Vec<(KernelSource, Option<String>)>,
+        /// The whole disks under it, as far as known.
+        disks: Vec<(u32, u32)>,
     },
     /// A device under the directory holds requests and completes none, or does so no more.
     Stalled {

@@ -150,9 +150,12 @@ impl Control {
             return Ok(());
         };
         let sources = watched.sources.clone().into_iter().collect();
+        let disks = watched.stack.disks.iter();
+        let disks = disks.map(|disk| (disk.major, disk.minor)).collect();
         self.say(&Answer::Sources {
             dir: dir.0,
             sources,
+            disks,
         })
     }
 
