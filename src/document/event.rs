@@ -162,8 +162,9 @@ impl NodeDocument {
 pub fn reference() -> String {
     let mut text = String::from(
         "# Events\n\nWritten from the table in `src/health/event.rs`; do not edit. An event is told once, when something \
-         changes; what lasts is in the snapshot and the metrics, and in `reminder`. The JSON of an event is described in \
-         the [hooks' page](hooks.md).\n\n| event | severity | meaning |\n| --- | --- | --- |\n",
+         changes; what lasts is in the snapshot and the metrics, and in `reminder`. The cause \
+         of an axis that is good again names what has ended, and its message what is good now. The JSON of an event is \
+         described in the [hooks' page](hooks.md).\n\n| event | severity | meaning |\n| --- | --- | --- |\n",
     );
     for kind in EventKind::ALL {
         let (name, severity) = (kind.name(), kind.severity().name());

@@ -39,7 +39,7 @@ pub(super) fn reason(track: &Track) -> Option<&Reason> {
     .map_or_else(|| track.latency.reason(), |(_, reason)| reason)
 }
 
-/// What is good again, in words.
+/// What is good again, in words. The cause of an axis that is good is what has ended.
 pub(super) fn back_to_good(track: &Track, axis: Axis) -> Option<Reason> {
     let limits = &track.dir.thresholds;
     let (cause, operation, message) = match axis {
@@ -60,6 +60,7 @@ pub(super) fn back_to_good(track: &Track, axis: Axis) -> Option<Reason> {
             (Cause::Timeout, Operation::Sync, text)
         }
     };
+    let (cause, operation) = track.told.causes[axis as usize].unwrap_or((cause, operation));
     Some(Reason {
         cause,
         operation,

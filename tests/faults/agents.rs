@@ -1,4 +1,4 @@
-//! Faults of the agent's own parts and surroundings: F23 to F27, F32, F34, F35, and one state directory for
+//! Faults of the agent's own parts and surroundings: F23 to F26, F32, F34, F35, and one state directory for
 //! two agents.
 
 use std::fs::{self, File};
@@ -12,15 +12,16 @@ use std::time::Duration;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::crashes::swing;
-use crate::harness::agent::{Agent, PATIENCE, Plan};
+use crate::harness::agent::{PATIENCE, Plan};
 use crate::harness::bench::Bench;
-use crate::harness::disk::{Disk, Filler};
+use crate::harness::disk::Disk;
 use crate::harness::dying_disk::DyingDisk;
 use crate::harness::memory_fs::Effect;
 use crate::harness::run::{pass, text, try_command, try_for, wait_for};
-use crate::harness::sweep::MARK;
+use crate::harness::sweep::{MARK, parent};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -102,7 +103,7 @@ pub(crate) fn wall_clock_stepped(bench: &Bench) {
     agent.finish(bench);
 }
 
-/// F25: the prober is killed ten times.
+/// F25: the prober is killed ten times; it is back when another one has looked at the directory.
 pub(crate) fn prober_killed(bench: &Bench) {
     let disk = Disk::block(bench, "watched", 64);
     let agent = Plan::new(bench).dir(disk.path()).start();
@@ -112,9 +113,12 @@ pub(crate) fn prober_killed(bench: &Bench) {
         let prober = agent.child("prober").unwrap();
         kill(prober, Signal::SIGKILL).unwrap();
         let killed = bench.now();
-        let next = || agent.child("prober").filter(|next| *next != prober);
-        wait_for("another prober", PATIENCE, next);
-        bench.within(&format!("back {number}"), killed, bench.now(), SECOND);
+        let answered = wait_for("an answer of another prober", PATIENCE, || {
+            let at = agent.last_observation(disk.path())?;
+            let other = agent.child("prober").is_some_and(|next| next != prober);
+            (other && killed < at).then_some(at)
+        });
+        bench.within(&format!("back {number}"), killed, answered, SECOND);
     }
     let last = agent.dir(disk.path())["probe"]["lastSuccess"].clone();
     wait_for("it probes again", PATIENCE, || {
@@ -150,6 +154,40 @@ pub(crate) fn prober_stopped(bench: &Bench) {
     agent.finish_after_events(bench);
 }
 
+/// What a process runs is in memory and locked there: its program and its libraries, as the kernel
+/// lists them.
+fn assert_locked(pid: Pid, name: &str) {
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let field = |part: &str, name: &str| {
+        let line = part.lines().find(|line| line.starts_with(name));
+        line.map_or_else(String::new, |line| line[name.len()..].trim().to_owned())
+    };
+    let mut parts = 0;
+    // Each part begins with the line of its mapping and ends with its flags.
+    for part in maps
+        .split_inclusive("VmFlags:")
+        .collect::<Vec<_>>()
+        .windows(2)
+    {
+        let flags = part[1].lines().next().unwrap_or_default();
+        let part = part[0];
+        let head = part
+            .lines()
+            .find(|line| line.contains(" r-xp ") && line.contains('/'));
+        if head.is_none() {
+            continue;
+        }
+        parts += 1;
+        assert!(
+            flags.split(' ').any(|flag| flag == "lo")
+                && field(part, "Rss:") == field(part, "Size:"),
+            "the {name} does not lock {}",
+            head.unwrap_or_default()
+        );
+    }
+    assert!(parts > 0, "the {name} runs no file:\n{maps}");
+}
+
 /// F34: the disk with the agent's program and its hook hangs, and nothing of it is in memory but what
 /// the agent locked.
 pub(crate) fn own_disk_hangs(bench: &Bench) {
@@ -159,7 +197,7 @@ pub(crate) fn own_disk_hangs(bench: &Bench) {
     fs::write(&hook, "#!/bin/sh\nexit 0\n").unwrap();
     fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
     let hook = format!(
-        "\n[[hook]]\nname = \"stuck\"\ncommand = [{:?}]\n",
+        "\n[[hook]]\nname = \"stuck\"\ncommand = [{:?}]\ntimeout = \"2s\"\n",
         text(&hook)
     );
     let agent = Plan::new(bench)
@@ -168,6 +206,10 @@ pub(crate) fn own_disk_hangs(bench: &Bench) {
         .toml(&hook)
         .dir(filling.path())
         .start();
+    assert_locked(agent.pid(), "agent");
+    for kind in ["prober", "writer"] {
+        assert_locked(agent.child(kind).unwrap(), kind);
+    }
     own.hold();
     fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
     let mut seq = 0;
@@ -194,58 +236,12 @@ pub(crate) fn own_disk_hangs(bench: &Bench) {
         (stuck["pending"].as_u64()? > 0 && stuck["delivered"] == 0).then_some(())
     };
     wait_for("the hook is shown as waiting", PATIENCE, waiting);
-    agent.finish(bench);
-}
-
-/// F27: the watch goes on while nothing can be stored.
-fn goes_on_without_state(bench: &Bench, agent: Agent, filling: &Disk) {
-    let filled = bench.now();
-    filling.set_usage(0.97);
-    let event = agent.event("diskFull", filling.path());
-    bench.told(&event, filled, Duration::ZERO, SECOND);
-    wait_for("lost durability is reported", PATIENCE, || {
-        let problems = agent.status()?["problems"].as_array()?.len();
-        let lost = agent.metric("dirkeeper_state_store_ok", &[]) == Some(0.0);
-        (lost && problems > 0).then_some(())
+    wait_for("it is said that the hook cannot start", PATIENCE, || {
+        let problems = agent.problems()?;
+        let said = |text: &String| text.contains("stuck") && text.contains("no start within");
+        problems.iter().any(said).then_some(())
     });
     agent.finish(bench);
-}
-
-/// F27: the state directory's file system is full.
-pub(crate) fn state_full(bench: &Bench) {
-    let state = Disk::tmpfs(bench, "full", "size=2m");
-    let mut filler = Filler::new(state.path());
-    while filler.grow(4096).is_ok() {}
-    let filling = Disk::tmpfs(bench, "filling", "size=64m");
-    let agent = Plan::new(bench)
-        .state_dir(state.path())
-        .dir(filling.path())
-        .start();
-    goes_on_without_state(bench, agent, &filling);
-}
-
-/// F27: the state directory's file system is read-only.
-pub(crate) fn state_read_only(bench: &Bench) {
-    let state = Disk::block(bench, "read-only", 64);
-    state.remount(true);
-    let filling = Disk::tmpfs(bench, "filling", "size=64m");
-    let agent = Plan::new(bench)
-        .state_dir(state.path())
-        .dir(filling.path())
-        .start();
-    goes_on_without_state(bench, agent, &filling);
-}
-
-/// F27: the state directory's file system is frozen under the running agent.
-pub(crate) fn state_frozen(bench: &Bench) {
-    let state = Disk::block(bench, "frozen", 64);
-    let filling = Disk::tmpfs(bench, "filling", "size=64m");
-    let agent = Plan::new(bench)
-        .state_dir(&state.path().join("state"))
-        .dir(filling.path())
-        .start();
-    let _frozen = state.freeze();
-    goes_on_without_state(bench, agent, &filling);
 }
 
 /// Names in a directory but what file systems put there.
@@ -290,6 +286,36 @@ pub(crate) fn left_over_files(bench: &Bench) {
     pass(Duration::from_secs(5));
     assert_eq!(agent.dir(dir)["status"], "writable");
     assert_eq!(agent.names(dir), [""; 0]);
+    agent.finish(bench);
+}
+
+/// F32: a killed prober makes its file when the disk thaws; the prober that took its place removes that
+/// in a later round of the same agent.
+pub(crate) fn left_at_thaw(bench: &Bench) {
+    let disk = Disk::block(bench, "frozen", 64);
+    let dir = disk.path();
+    let agent = Plan::new(bench).set("interval", "2s").dir(dir).start();
+    let frozen = disk.freeze();
+    wait_for("a probe hangs", PATIENCE, || {
+        (agent.dir(dir)["suspect"] == true).then_some(())
+    });
+    let killed = agent.child("prober").unwrap();
+    kill(killed, Signal::SIGKILL).unwrap();
+    // Nobody takes its place before the file was seen.
+    kill(agent.pid(), Signal::SIGSTOP).unwrap();
+    drop(frozen);
+    wait_for("the killed prober ends", PATIENCE, || {
+        parent(killed)
+            .is_none_or(|(_, zombie)| zombie)
+            .then_some(())
+    });
+    let left = names_in(dir);
+    assert_eq!(left.len(), 1, "the killed prober made its file: {left:?}");
+    kill(agent.pid(), Signal::SIGCONT).unwrap();
+    wait_for("the file is removed", PATIENCE, || {
+        (!left[0].exists()).then_some(())
+    });
+    agent.wait_status(dir, "writable");
     agent.finish(bench);
 }
 

@@ -18,6 +18,7 @@ mod quota;
 mod returns;
 mod soak;
 mod space;
+mod state_dir;
 mod wants;
 
 use harness::runner::{Company, Fault, report_unprivileged, run};
@@ -67,9 +68,14 @@ const FAULTS: &[Fault] = &[
     quiet("F08_given_up_without_privilege", mounts::given_up_unheard),
     quiet("F25_prober_killed_ten_times", agents::prober_killed),
     quiet("F26_prober_stopped", agents::prober_stopped),
-    quiet("F27_state_directory_full", agents::state_full),
-    quiet("F27_state_directory_read_only", agents::state_read_only),
-    quiet("F27_state_directory_frozen", agents::state_frozen),
+    quiet("F27_state_directory_full", state_dir::full),
+    quiet("F27_state_directory_becomes_full", state_dir::becomes_full),
+    quiet("F27_state_directory_read_only", state_dir::read_only),
+    quiet(
+        "F27_state_directory_becomes_read_only",
+        state_dir::becomes_read_only,
+    ),
+    quiet("F27_state_directory_frozen", state_dir::frozen),
     quiet("F01_filled_over_warn_then_full", space::filled),
     quiet("F03_inodes_used_up", space::inodes_used_up)
         .on_each_kind()
@@ -100,8 +106,14 @@ const FAULTS: &[Fault] = &[
     fault("F28_stop_beside_frozen_dir", hangs::stop_beside_frozen_dir),
     fault("F28_stop_with_frozen_state", hangs::stop_with_frozen_state),
     fault("F28_check_in_a_shell", hangs::check_in_a_shell),
+    fault(
+        "F28_stop_beside_held_device",
+        hangs::stop_beside_held_device,
+    ),
+    fault("F28_check_of_a_held_device", hangs::check_of_held_device),
     fault("F29_started_while_frozen", hangs::started_while_frozen),
     fault("F32_left_over_probe_files", agents::left_over_files),
+    fault("F32_left_at_thaw", agents::left_at_thaw),
     fault("F32_two_agents_and_checks", agents::two_agents_and_checks),
     fault("F09_device_fails_writes", devices::failing_writes).on_each_kind(),
     fault("F10_device_fails_reads", devices::failing_reads).on_each_kind(),
@@ -115,6 +127,7 @@ const FAULTS: &[Fault] = &[
     fault("F35_standard_error_is_full", agents::standard_error_full),
     fault("F17_mounted_again", returns::mounted_again).on_each_kind(),
     fault("F17_bind_unmounted", returns::bind_unmounted),
+    fault("F18_accepted", returns::accepted).on_each_kind(),
     fault("F34_own_disk_hangs", agents::own_disk_hangs),
     fault(
         "require_mount_not_mounted_at_the_start",

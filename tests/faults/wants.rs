@@ -48,6 +48,11 @@ pub(crate) fn without_descriptors(bench: &Bench) {
     bench.told(&event, from, Duration::ZERO, Duration::from_secs(10));
     assert_eq!(event.cause(), "prober");
     assert_eq!(agent.dir(disk.path())["status"], "unknown");
+    wait_for("a problem is reported", PATIENCE, || {
+        let problems = agent.problems()?;
+        let said = |text: &String| text.contains("Too many open files");
+        problems.iter().any(said).then_some(())
+    });
     limit(prober, "nofile", 4096);
     agent.wait_status(disk.path(), "writable");
     assert_never_failed(&agent);
@@ -106,9 +111,8 @@ pub(crate) fn only_the_agent_is_refused(bench: &Bench) {
     mode(0o755);
     let event = agent.event("diskUnknown", disk.path());
     bench.told(&event, from, Duration::ZERO, Duration::from_secs(10));
-    let problems = || agent.status()?["problems"].as_array().cloned();
     wait_for("a problem is reported", PATIENCE, || {
-        (!problems()?.is_empty()).then_some(())
+        (!agent.problems()?.is_empty()).then_some(())
     });
     assert_eq!(agent.names(disk.path()), ["diskUnknown"]);
     mode(0o777);

@@ -108,6 +108,18 @@ pub(super) struct Told {
     pub(super) access: AccessStatus,
     pub(super) access_known: bool,
     pub(super) latency: LatencyStatus,
+    /// Why each axis was not good, as it was told last: what ends when it is good again.
+    pub(super) causes: [Option<(Cause, Operation)>; 3],
+}
+
+impl Told {
+    /// The reason of a change of an axis, kept if it has one.
+    fn reason(&mut self, axis: Axis, reason: Option<&Reason>) -> Option<Reason> {
+        if let Some(reason) = reason {
+            self.causes[axis as usize] = Some((reason.cause, reason.operation));
+        }
+        reason.cloned()
+    }
 }
 
 /// An axis that changed.
@@ -376,7 +388,7 @@ impl Track {
                 kind,
                 from: self.told.space.name(),
                 to: space.name(),
-                reason: self.space.reason().cloned(),
+                reason: self.told.reason(Axis::Space, self.space.reason()),
             });
             self.told.space = space;
             self.axes_since[0] = Some(now);
@@ -392,7 +404,7 @@ impl Track {
                 kind,
                 from: self.told.access.name(),
                 to: access.name(),
-                reason: self.access.reason().cloned(),
+                reason: self.told.reason(Axis::Access, self.access.reason()),
             });
             self.told.access = access;
             self.axes_since[1] = Some(now);
@@ -405,7 +417,7 @@ impl Track {
                 kind: latency_event(self.told.latency, latency),
                 from: self.told.latency.name(),
                 to: latency.name(),
-                reason: self.latency.reason().cloned(),
+                reason: self.told.reason(Axis::Latency, self.latency.reason()),
             });
             self.told.latency = latency;
             self.axes_since[2] = Some(now);

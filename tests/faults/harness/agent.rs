@@ -316,6 +316,20 @@ impl Agent {
         Pid::from_raw(i32::try_from(self.process.id()).expect("process numbers are small"))
     }
 
+    /// Where it listens, as commands are told.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// What the status reports beside the directories.
+    pub(crate) fn problems(&self) -> Option<Vec<String>> {
+        let status = self.status()?;
+        let problems = status["problems"].as_array()?.iter();
+        problems
+            .map(|problem| problem.as_str().map(str::to_owned))
+            .collect()
+    }
+
     fn wait_ready(&mut self) {
         wait_for("the agent is ready", START_LIMIT, || {
             let ended = self.process.try_wait().expect("it is ours");
@@ -461,15 +475,32 @@ impl Agent {
         }
     }
 
+    /// Labels and values of all series with this name.
+    pub(crate) fn metrics(&self, name: &str) -> Vec<(String, f64)> {
+        let text = self.get("/metrics").unwrap_or_default();
+        let series = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix(name)?;
+            let (labels, value) = rest.rsplit_once(' ')?;
+            let whole = labels.is_empty() || labels.starts_with('{');
+            whole.then_some((labels.to_owned(), value.parse().ok()?))
+        });
+        series.collect()
+    }
+
     /// Value of the first series with this name whose labels contain all these texts.
     pub(crate) fn metric(&self, name: &str, labels: &[&str]) -> Option<f64> {
-        let text = self.get("/metrics")?;
-        let mut lines = text.lines().filter(|line| {
-            let rest = line.strip_prefix(name);
-            rest.is_some_and(|rest| rest.starts_with([' ', '{']))
-        });
-        let line = lines.find(|line| labels.iter().all(|label| line.contains(label)))?;
-        line.rsplit(' ').next()?.parse().ok()
+        let mut series = self.metrics(name).into_iter();
+        let found = series.find(|(own, _)| labels.iter().all(|label| own.contains(label)));
+        found.map(|(_, value)| value)
+    }
+
+    /// When a directory was last looked at, well or not: wall-clock time in milliseconds.
+    pub(crate) fn last_observation(&self, path: &Path) -> Option<i64> {
+        let label = format!("dir={:?}", text(path));
+        let name = "dirkeeper_dir_last_observation_timestamp_seconds";
+        let seconds = self.metric(name, &[&label])?;
+        #[allow(clippy::cast_possible_truncation)] // times are of this age
+        Some((seconds * 1000.0).round() as i64)
     }
 
     /// Its living child of that kind, `prober` or `writer`.

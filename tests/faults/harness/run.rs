@@ -56,7 +56,24 @@ pub(crate) fn tool<S: AsRef<OsStr>>(
 }
 
 /// Runs a command and returns what it printed, or what went wrong in words.
-pub(crate) fn try_command(mut command: Command, limit: Duration) -> Result<String, String> {
+pub(crate) fn try_command(command: Command, limit: Duration) -> Result<String, String> {
+    let shown = format!("{command:?}");
+    let (status, output, errors) = outcome(command, limit)?;
+    if status.success() {
+        return Ok(output);
+    }
+    Err(format!(
+        "{shown}: {status}: {}{}",
+        output.trim(),
+        errors.trim()
+    ))
+}
+
+/// Runs a command to its end: how it ended, and what it printed on both outputs.
+pub(crate) fn outcome(
+    mut command: Command,
+    limit: Duration,
+) -> Result<(ExitStatus, String, String), String> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -76,14 +93,7 @@ pub(crate) fn try_command(mut command: Command, limit: Duration) -> Result<Strin
     if let Some(mut pipe) = child.stderr.take() {
         let _ = pipe.read_to_string(&mut errors);
     }
-    if status.success() {
-        return Ok(output);
-    }
-    Err(format!(
-        "{command:?}: {status}: {}{}",
-        output.trim(),
-        errors.trim()
-    ))
+    Ok((status, output, errors))
 }
 
 /// How a child ended, if it ends in time.
