@@ -85,6 +85,7 @@ fn dir(number: u32) -> Dir {
         thresholds: Thresholds::default(),
         probe: ProbePolicy::default(),
         require_mount: false,
+        root_ok: false,
         await_cookie: false,
         ballast: 0,
     }

@@ -11,6 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nix::sys::mman::{MlockAllFlags, mlockall};
+
 /// First argument of the hidden subcommands that turn the binary into a child.
 pub const CHILD_ARGUMENT: &str = "__child";
 
@@ -127,6 +129,15 @@ pub fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Locks the pages of this process, present and future ones, so that a dead disk under its program
+/// cannot stop it.
+///
+/// # Errors
+/// A limit (`RLIMIT_MEMLOCK`) or the system does not allow it.
+pub fn lock_memory() -> nix::Result<()> {
+    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
 }
 
 /// Frames: a length of four bytes, little end first, then so many bytes.

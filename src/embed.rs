@@ -128,6 +128,7 @@ impl Builder {
             thresholds: self.thresholds,
             probe: self.probe,
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         });

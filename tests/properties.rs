@@ -124,6 +124,7 @@ fn look(dir: u32, percent: u8, probed: bool, slow: bool) -> Look {
         probed,
         bookie_files: None,
         ballast: None,
+        pressure: None,
         failure: None,
     }
 }
@@ -233,6 +234,7 @@ fn tracker() -> (Tracker, Vec<DirId>) {
             },
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         })
@@ -410,6 +412,7 @@ impl Crowd {
             thresholds: Thresholds::default(),
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         };

@@ -267,6 +267,7 @@ fn dir(require_mount: bool) -> Dir {
         },
         probe: ProbePolicy::default(),
         require_mount,
+        root_ok: false,
         await_cookie: false,
         ballast: 0,
     }

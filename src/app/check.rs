@@ -110,6 +110,7 @@ mod tests {
             thresholds: Thresholds::default(),
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         }

@@ -306,6 +306,7 @@ async fn open_store(
         program: program.to_owned(),
         retention_bytes: config.events.retention_bytes,
         retention_age: config.events.retention_age,
+        lock_memory: config.lock_memory,
     };
     let store = Store::start(options, clock.clone());
     let mut opened = store.open().await;
@@ -409,10 +410,9 @@ async fn follow_store(
     }
 }
 
-/// Locks this process' pages, so that a dead disk under the binary cannot stop the agent.
+/// The children do the same when they are greeted.
 fn lock_memory() {
-    use nix::sys::mman::{MlockAllFlags, mlockall};
-    if let Err(error) = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE) {
+    if let Err(error) = child::lock_memory() {
         tracing::warn!("lock_memory is set, but the pages cannot be locked: {error}");
     }
 }

@@ -11,6 +11,7 @@ use crate::health::moment::Timestamp;
 use crate::health::observation::{Medium, Mount, Operation};
 use crate::health::snapshot::{DirView, Snapshot, Sources};
 use crate::health::status::{AccessStatus, LatencyStatus, Reason, SpaceStatus, Status};
+use crate::health::words::bytes_text;
 
 /// Column in which what follows a heading begins.
 const MARGIN: usize = 12;
@@ -113,8 +114,8 @@ fn space(dir: &DirView) -> String {
     let mut text = format!(
         "{} % of {} used, {} available",
         percent(usage, &[limits.low_watermark, limits.warn, limits.full]),
-        terminal::bytes(space.size),
-        terminal::bytes(space.available)
+        bytes_text(space.size),
+        bytes_text(space.available)
     );
     if space.inodes != 0 {
         let used = space.inodes.saturating_sub(space.inodes_free);

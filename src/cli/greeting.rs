@@ -8,7 +8,7 @@ use crate::document::shown;
 
 /// Sources of observation that need no privilege. Which of them work for a directory is in the
 /// snapshot.
-const SOURCES: &str = "statvfs, probe, mountinfo";
+const SOURCES: &str = "statvfs, probe, mountinfo, diskstats, sysfs-errors";
 
 /// The greeting, for standard error. It says what is so, and nothing about how the disks are: that
 /// is not known yet.

@@ -3,6 +3,7 @@
 
 use super::terminal::{self, Terminal, Tone, percent, printable, span, words};
 use crate::document::{DirDocument, ForecastDocument, StatusDocument};
+use crate::health::words::bytes_text;
 
 /// Blanks between two columns.
 const GAP: usize = 2;
@@ -79,7 +80,7 @@ fn cells(dir: &DirDocument, now: &str) -> [String; COLUMNS.len()] {
         words(&dir.status),
         printable(&dir.role),
         usage,
-        space.available_bytes.map_or_else(unknown, terminal::bytes),
+        space.available_bytes.map_or_else(unknown, bytes_text),
         format!("{warn}/{full} %"),
         terminal::between(&dir.since, now).unwrap_or_else(|| printable(&dir.since)),
     ]

@@ -172,24 +172,6 @@ pub fn limit(ratio: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A number of bytes with a unit, such as `4.0 GiB`.
-#[must_use]
-pub fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    // Rounded to one digit: what is lost beyond 2^53 cannot be seen.
-    #[allow(clippy::cast_precision_loss)]
-    let mut number = count as f64 / 1024.0;
-    let mut unit = 0;
-    while 1023.95 <= number && unit + 1 < UNITS.len() {
-        number /= 1024.0;
-        unit += 1;
-    }
-    format!("{number:.1} {}", UNITS[unit])
-}
-
 /// A span of time in its two largest units, such as `3 d 4 h`.
 #[must_use]
 pub fn span(seconds: u64) -> String {
@@ -241,12 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_spans_have_units() {
-        assert_eq!(bytes(0), "0 B");
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1 << 20), "1.0 MiB");
-        assert_eq!(bytes((1 << 30) - 1), "1.0 GiB");
-        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+    fn spans_have_units() {
         assert_eq!(span(0), "0 s");
         assert_eq!(span(59), "59 s");
         assert_eq!(span(60), "1 m");

@@ -258,7 +258,7 @@ keys! {
         SpaceInterval "space_interval", SPACE_INTERVAL, Is("\"1s\""), Reload,
             "Time between two looks at the space; shorter by itself when a directory fills fast.";
         Deadline "deadline", DEADLINE, Eg("\"5s\""), Reload,
-            "How long an operation may take before the directory is hung. By the medium if not set: solid state 5s, rotating or unknown 15s, network 30s.";
+            "How long an operation may take before the directory is hung. By the medium if not set: solid state 5s, rotating or unknown 15s, network 30s. Writes that others complete on the device meanwhile extend it once, to three times; where the device itself stalls, it counts from the first request that is held.";
         Slow "slow", SLOW, Is("\"250ms\""), Reload,
             "A sync that takes longer is slow, on a rotating disk; a third of it on solid state.";
     }
@@ -276,7 +276,7 @@ keys! {
         DirRole "role", ROLES, Must("\"journal\""), Reload,
             "What the bookie uses it for.";
         RequireMount "require_mount", Kind::Bool, Is("false"), Reload,
-            "The path must be a mount point of its own; otherwise it counts as vanished.";
+            "The path must be a mount point of its own; otherwise it counts as vanished. Written as false, it says that the directory may be on the root file system, which is told as a problem otherwise when other directories have mounts of their own.";
         Ballast "ballast", BYTES, Is("\"0B\""), Reload,
             "Bytes to hold in the file .dirkeeper-ballast, given back when the directory becomes full, so that the bookie can compact, roll its logs or start. 0B: none.";
     }

@@ -124,8 +124,8 @@ random bytes are written, so that compression does not make them smaller; what c
 what occupies blocks. Usage and thresholds count ballast as used. It is
 
 - given back at once, all of it, when the directory is full for want of bytes or by a quota, with the event
-  `ballastReleased`; a journal gets it back earlier, when less is available than 32 MiB or than is
-  written in 30 s at the present rate;
+  `ballastReleased`; a journal gets it back earlier, when less is available than two times the
+  bookie's `journalPreAllocSizeMB` (16 MiB without its file) or than is written in 30 s at the present rate;
 - made by pieces of 16 MiB, one a second, when everything has been well for the dwell time, the
   directory does not fill within an hour, and it would stay 2 % of its size away from warn and low watermark;
 - counted as used, while it is missing, for a full directory to become writable again: else that
@@ -140,7 +140,8 @@ disk. **The file may be removed by hand at any time**, also while the agent runs
 under the conditions above. It stays when the agent is stopped or the directory leaves the
 configuration; a smaller `ballast`, or none, takes effect when the configuration is read again. If the key
 was removed while the agent was stopped, the file is shown and left: remove it. A file system snapshot
-keeps its blocks. Something else of that name is left alone and reported. One agent for each
+keeps its blocks. Something else of that name, or a file that may
+not be changed (`chattr +i`), is left alone and reported. One agent for each
 directory; `dirkeeper check` only looks.
 ";
 

@@ -262,6 +262,7 @@ mod tests {
             thresholds: Thresholds::default(),
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: true,
             ballast: 0,
         };

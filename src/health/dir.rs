@@ -109,6 +109,8 @@ pub struct Dir {
     pub probe: ProbePolicy,
     /// The path must be a mount point of its own.
     pub require_mount: bool,
+    /// It may be on the root file system: somebody said that no mount is required.
+    pub root_ok: bool,
     /// No probe file is written before `current/VERSION` exists: `initbookie` refuses directories
     /// that are not empty. True when a bookie is configured.
     pub await_cookie: bool,

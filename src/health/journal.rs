@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::moment::Elapsed;
 use super::observation::{BookieFiles, JournalFile};
+use super::words::bytes_text;
 
 /// BookKeeper's defaults of `journalMaxSizeMB` and `logSizeLimit`, the larger of both.
 const ROLL_BYTES: u64 = 2 << 30;
@@ -161,26 +162,6 @@ impl Drain {
             mark.0,
         ))
     }
-}
-
-/// Bytes for people, one decimal.
-pub(super) fn bytes_text(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if bytes < 1 << 10 {
-        return format!("{bytes} B");
-    }
-    #[allow(clippy::cast_precision_loss)] // one decimal is shown
-    let mut value = bytes as f64;
-    let mut name = "";
-    for unit in UNITS {
-        // What would be shown as 1024.0 is one of the next unit.
-        if value < 1023.95 {
-            break;
-        }
-        value /= 1024.0;
-        name = unit;
-    }
-    format!("{value:.1} {name}")
 }
 
 #[cfg(test)]
@@ -347,7 +328,5 @@ mod tests {
              3 files are needed for a start: look for flush errors in the bookie's log, make room \
              on its ledger directories, and never delete the journal file 1a2.txn or a later one"
         );
-        assert_eq!(bytes_text(1023), "1023 B");
-        assert_eq!(bytes_text((1 << 20) - 1), "1.0 MiB");
     }
 }

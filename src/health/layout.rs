@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use super::dir::{Role, path_text};
-use super::journal::bytes_text;
 use super::observation::{Device, Medium, Space};
 use super::restart::BookieNeeds;
+use super::words::bytes_text;
 
 /// Where a directory is.
 #[derive(Debug, Clone, Copy)]

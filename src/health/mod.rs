@@ -5,7 +5,7 @@
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
 //! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
-//! judge what the bookie needs beside; `bookie` joins them with the tracks.
+//! judge what the bookie needs beside; `bookie` joins them with the tracks. `words`: numbers for people.
 
 pub mod access;
 pub mod ballast;
@@ -25,6 +25,7 @@ pub mod observation;
 pub mod outlier;
 pub mod policy;
 pub mod restart;
+mod root_disk;
 pub mod schedule;
 pub mod snapshot;
 pub mod space;
@@ -32,3 +33,4 @@ pub mod status;
 pub mod track;
 pub mod tracker;
 mod view;
+pub mod words;

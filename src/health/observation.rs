@@ -277,6 +277,8 @@ pub struct Look {
     pub bookie_files: Option<BookieFiles>,
     /// Bytes that our ballast file really occupies, in full looks at a directory that has or had one.
     pub ballast: Option<u64>,
+    /// How much of the time tasks of this machine waited for any disk, of a look that took long.
+    pub pressure: Option<Pressure>,
     /// The first failure; the look ended there.
     pub failure: Option<Failure>,
 }
@@ -338,8 +340,10 @@ pub enum Observation {
     /// A device under the directory holds requests and completes none, in words; none: it does
     /// complete some again.
     Stalled(Option<String>),
-    /// What the file system has recorded of its own errors, in words.
-    Recorded(String),
+    /// What the file system has recorded of its own errors, in words; none: nothing any more.
+    Recorded(Option<String>),
+    /// The file system had an error, in words. It may have the next one of our own probe.
+    FileSystemError(String),
     /// Nobody can say anything: the prober died or stopped answering.
     ProberLost(String),
 }

@@ -71,6 +71,12 @@ impl Comparison {
         u64::from(self.own) * THOUSAND * 3 <= self.limit * 2
     }
 
+    /// The same when the device takes this now, and nothing newer is known of its siblings.
+    #[must_use]
+    pub fn at(self, own: u32) -> Comparison {
+        Comparison { own, ..self }
+    }
+
     /// In words, after the name of the step.
     #[must_use]
     pub fn text(&self) -> String {

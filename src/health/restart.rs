@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use super::bookkeeper;
 use super::dir::{Role, path_text};
-use super::journal::{Replay, bytes_text};
+use super::journal::Replay;
 use super::moment::Elapsed;
 use super::observation::{Device, Space};
 use super::status::{AccessStatus, Cause};
+use super::words::bytes_text;
 
 /// Blocks that a new journal file needs at once: its header, and the last one of what it
 /// preallocates; the rest of that is a hole (`JournalChannel.writeHeader`).
@@ -316,12 +317,13 @@ impl Watch {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    fn needs() -> BookieNeeds {
+    /// BookKeeper's defaults.
+    pub(in super::super) fn needs() -> BookieNeeds {
         BookieNeeds {
             entry_log_reserve: 1024 * MIB,
             index_file_reserve: 100 * MIB,

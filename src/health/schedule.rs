@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::ballast::Order;
 use super::dir::{DirId, ProbePolicy};
 use super::moment::Elapsed;
-use super::observation::{Device, Medium};
+use super::observation::Medium;
 
 /// After a first error, and between good rounds on probation at the soonest, a directory is probed
 /// again after so long: long enough for a path fail-over, short enough that a fault is
@@ -44,8 +44,6 @@ pub struct LookPlan {
     pub full: bool,
     /// Write, sync and read back.
     pub probe: bool,
-    /// The device on which alone a probe may write; a look that finds another one ends there.
-    pub device: Option<Device>,
     /// What to do with the ballast file.
     pub ballast: Order,
 }
@@ -61,6 +59,8 @@ pub struct Schedule {
     outstanding: Option<bool>,
     /// The full look is due by its turn in rounds of so long, and may wait for the next turn.
     turn: Option<Duration>,
+    /// Asked for while a full look was under way, which had perhaps gone past what is to be seen.
+    asked: Option<Elapsed>,
 }
 
 impl Schedule {
@@ -75,6 +75,7 @@ impl Schedule {
             last_ended: Elapsed::ZERO,
             outstanding: None,
             turn: None,
+            asked: None,
         }
     }
 
@@ -122,9 +123,16 @@ impl Schedule {
         if self.outstanding.take() == Some(true) {
             self.last_full = Some(now);
             (self.full_due, self.turn) = match full_wait() {
+                // What is to be confirmed is given its time for a fail-over.
+                Wait::Soon(wait) if self.asked.is_some() => (now + wait.min(PROBE_AGAIN), None),
                 Wait::Soon(wait) => (now + wait, None),
                 Wait::Round(interval) => (next_turn(self.id, now, interval), Some(interval)),
             };
+            if let Some(asked) = self.asked.take()
+                && self.turn.is_some()
+            {
+                (self.full_due, self.turn) = (self.full_due.min(asked.max(now)), None);
+            }
         }
         self.space_due = self.on_the_beat(now + space_wait, space_wait).max(now);
     }
@@ -147,8 +155,12 @@ impl Schedule {
             Some(last) if !urgent => now.max(last + PROBE_AGAIN),
             _ => now,
         };
-        self.full_due = self.full_due.min(soonest);
-        self.turn = None;
+        if self.outstanding == Some(true) {
+            self.asked = Some(self.asked.map_or(soonest, |asked| asked.min(soonest)));
+        } else {
+            self.full_due = self.full_due.min(soonest);
+            self.turn = None;
+        }
     }
 
     /// The child that was asked is gone: nothing is under way. A look at the space is due, which is
@@ -156,6 +168,7 @@ impl Schedule {
     /// but the others wait for their turns.
     pub fn void(&mut self, now: Elapsed) {
         let was_full = self.outstanding.take() == Some(true);
+        self.asked = None;
         if was_full || self.last_full.is_none() {
             self.full_due = now;
             self.turn = None;
@@ -322,6 +335,69 @@ mod tests {
             Some(true),
             "late, but asked for"
         );
+    }
+
+    /// The look under way may be past what the signal is about.
+    #[test]
+    fn what_is_asked_for_during_a_look_is_looked_at_after_it() {
+        for (full, urgent, wait, due) in [
+            (
+                true,
+                true,
+                Wait::Round(INTERVAL),
+                Duration::from_millis(1500),
+            ),
+            (
+                true,
+                false,
+                Wait::Round(INTERVAL),
+                Duration::from_millis(1500),
+            ),
+            (
+                true,
+                true,
+                Wait::Soon(PROBE_AGAIN),
+                Duration::from_millis(2500),
+            ),
+            (
+                true,
+                true,
+                Wait::Soon(INTERVAL),
+                Duration::from_millis(2500),
+            ),
+            (
+                false,
+                true,
+                Wait::Round(INTERVAL),
+                Duration::from_millis(1200),
+            ),
+        ] {
+            let mut schedule = Schedule::new(DirId(0));
+            if !full {
+                schedule.begin(Elapsed::ZERO);
+                schedule.ended(Elapsed::ZERO, || Wait::Round(INTERVAL), SECOND);
+            }
+            assert_eq!(schedule.begin(SECOND), Some(full));
+            schedule.hurry(Duration::from_millis(1200), urgent);
+            schedule.hurry(Duration::from_millis(1400), urgent);
+            schedule.ended(Duration::from_millis(1500), || wait, INTERVAL);
+            assert_eq!(schedule.full_due, due, "{full} {urgent} {wait:?}");
+            let now = due.max(Duration::from_millis(1500));
+            assert_eq!(schedule.begin(now), Some(true));
+            schedule.ended(now, || Wait::Round(INTERVAL), SECOND);
+            assert!(now + SECOND < schedule.full_due, "once");
+        }
+        let mut schedule = Schedule::new(DirId(0));
+        schedule.begin(SECOND);
+        schedule.hurry(SECOND, true);
+        schedule.void(SECOND * 2);
+        assert_eq!(
+            schedule.begin(SECOND * 2),
+            Some(true),
+            "lost with its child"
+        );
+        schedule.ended(SECOND * 2, || Wait::Round(INTERVAL), SECOND);
+        assert!(SECOND * 2 < schedule.full_due, "and asked for once");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ballast::bytes_text;
+use super::ballast::JOURNAL_STEP;
 use super::bookie::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
@@ -24,6 +24,7 @@ use super::space;
 use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
 use super::track::{AxisChange, Track};
 use super::view::{back_to_good, reason, view};
+use super::words::bytes_text;
 
 /// A forecast is told when it has held for this part of the time that it foretells: one of an hour
 /// for six minutes, one of ten minutes for one. A burst of writes is no trend.
@@ -77,9 +78,11 @@ impl Tracker {
         mut pin: impl FnMut(&Dir) -> Option<Pin>,
     ) -> Vec<Event> {
         let mut old = std::mem::take(&mut self.tracks);
+        let needs = policy.bookie.as_ref();
+        let journal_step = needs.map_or(JOURNAL_STEP, |needs| needs.journal_step);
         for dir in dirs {
             let same = |track: &Track| track.dir.path == dir.path && track.dir.role == dir.role;
-            let track = if let Some(place) = old.iter().position(same) {
+            let mut track = if let Some(place) = old.iter().position(same) {
                 let mut track = old.swap_remove(place);
                 track.dir = dir;
                 track
@@ -89,6 +92,7 @@ impl Tracker {
                 let pin = pin(&dir);
                 Track::new(id, dir, pin)
             };
+            track.journal_step = journal_step;
             self.tracks.push(track);
         }
         self.policy = policy;
@@ -113,9 +117,14 @@ impl Tracker {
                 }
             }
         }
+        let is_mount = matches!(observation, Observation::Mounted(_));
         let track = &mut self.tracks[place];
         let room_before = track.high_priority_room().map(|room| room.enough);
         track.observe(now, observation);
+        if is_mount {
+            self.doubt();
+        }
+        let track = &mut self.tracks[place];
         let changes = track.take_changes(now);
         let room = track.high_priority_room().map(|room| room.enough);
         let given = track.take_ballast_given();

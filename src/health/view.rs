@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::access;
 use super::moment::Moment;
-use super::observation::Operation;
+use super::observation::{Operation, Pressure};
 use super::snapshot::DirView;
 use super::space;
 use super::status::{
@@ -182,12 +182,14 @@ fn running(track: &Track) -> Vec<String> {
                 "the device still completes writes: deadline extended to {limit:.1} s"
             ));
         }
-        if let Some(pressure) = in_flight.pressure {
-            let (some, full) = (pressure.some, pressure.full);
-            texts.push(format!(
-                "tasks waited for I/O {full} % of the last 10 s (PSI full avg10; some {some} %)"
-            ));
-        }
+    }
+    // Proof as well for a probe that ended late.
+    let slow = track.latency.reason().and(track.pressure);
+    let overdue = track.access.overdue();
+    if let Some(Pressure { some, full }) = overdue.map_or(slow, |in_flight| in_flight.pressure) {
+        texts.push(format!(
+            "tasks waited for I/O {full} % of the last 10 s (PSI full avg10; some {some} %)"
+        ));
     }
     texts.extend(track.access.stalled().map(str::to_owned));
     texts
@@ -212,7 +214,8 @@ fn told_by_the_kernel(track: &Track, now: Moment) -> impl Iterator<Item = Eviden
 mod tests {
     use super::super::dir::{Dir, DirId, ProbePolicy, Role, Thresholds};
     use super::super::moment::Timestamp;
-    use super::super::observation::{InFlight, Observation, Pressure};
+    use super::super::observation::{Durations, InFlight, Medium, Observation, Pressure};
+    use super::super::schedule::Wait;
     use super::*;
 
     fn at(seconds: i64) -> Moment {
@@ -229,6 +232,7 @@ mod tests {
             thresholds: Thresholds::default(),
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast: 0,
         };
@@ -261,13 +265,46 @@ mod tests {
         assert!(lines(&track, 608).is_empty());
     }
 
+    /// A file system that goes on with errors has the next one of our own probe.
+    #[test]
+    fn errors_hurry_at_once_and_then_once_an_interval() {
+        let mut track = track();
+        let interval = track.dir.probe.interval;
+        let mut fulls = Vec::new();
+        for second in 0..30 {
+            let now = at(second);
+            if let Some(full) = track.schedule.begin(now.elapsed) {
+                track
+                    .schedule
+                    .ended(now.elapsed, || Wait::Round(interval), interval / 10);
+                fulls.extend(full.then_some(second));
+            }
+            if 2 <= second {
+                let what = format!("btrfs counted an error: write_errs {second}");
+                track.observe(now, Observation::FileSystemError(what));
+            }
+            if second == 2 {
+                assert_eq!(track.schedule.due(), Some(now.elapsed), "the first");
+            }
+        }
+        // Every ten seconds in its turn, and between two turns once.
+        assert_eq!(fulls, [0, 3, 10, 13, 20, 23]);
+        let newest = lines(&track, 30).pop();
+        assert_eq!(
+            newest.as_deref(),
+            Some("29 btrfs counted an error: write_errs 29")
+        );
+        track.signal(at(30), "another mount".to_owned());
+        assert_eq!(track.schedule.due(), Some(at(30).elapsed), "no error");
+    }
+
     #[test]
     fn what_the_kernel_counts_is_evidence_and_no_verdict() {
         let mut track = track();
         let status = track.status_now();
         track.observe(
             at(1),
-            Observation::Recorded("2 errors: run e2fsck".to_owned()),
+            Observation::Recorded(Some("2 errors: run e2fsck".to_owned())),
         );
         track.observe(at(1), Observation::Stalled(Some("8:0 holds".to_owned())));
         let running = InFlight {
@@ -293,5 +330,26 @@ mod tests {
         assert!(view(&track, at(2)).suspect);
         track.void_look(at(3));
         assert_eq!(lines(&track, 3).len(), 4, "the next prober says it anew");
+        track.observe(at(3), Observation::Recorded(None));
+        assert_eq!(lines(&track, 3).len(), 3, "and they were set back");
+    }
+
+    #[test]
+    fn pressure_is_evidence_for_slow_probes_and_for_no_others() {
+        let mut track = track();
+        track.pressure = Some(Pressure { some: 40, full: 30 });
+        assert!(lines(&track, 1).is_empty());
+        let probe = Durations::from([(Operation::Sync, Duration::from_secs(1))]);
+        let slow = Duration::from_millis(250);
+        for second in 1..=3 {
+            let dwell = Duration::from_secs(2);
+            track
+                .latency
+                .observe(at(second).elapsed, &probe, slow, Medium::Rotating, dwell);
+        }
+        let lines = lines(&track, 3);
+        let text = "3 tasks waited for I/O 30 % of the last 10 s (PSI full avg10; some 40 %)";
+        assert_eq!(lines.last().map(String::as_str), Some(text), "{lines:?}");
+        assert_eq!(lines.len(), 2, "the reason and the pressure");
     }
 }

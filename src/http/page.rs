@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::Html;
 
 use super::Shared;
-use super::words::{Escaped, about, age, bytes, millis, percent};
+use super::words::{Escaped, about, age, millis, percent};
 use crate::document::{
     About, path_text, problems, shown_space, shown_usage, timestamp_text, words,
 };
@@ -20,6 +20,7 @@ use crate::health::policy::Mode;
 use crate::health::restart::Verdict;
 use crate::health::snapshot::{DirView, SelfView, Snapshot};
 use crate::health::status::{LatencyStatus, Severity};
+use crate::health::words::bytes_text;
 
 /// Seconds after which the browser asks again. A page that is still there when the agent is gone
 /// would lie; one that cannot be fetched again says so.
@@ -218,7 +219,7 @@ fn write_space(html: &mut String, dir: &DirView) -> Written {
     let limits = &dir.thresholds;
     let or_below = |available| match available {
         0 => String::new(),
-        _ => format!(" or with less than {} available", bytes(available)),
+        _ => format!(" or with less than {} available", bytes_text(available)),
     };
     let thresholds = format!(
         "almost full above {} %{}, full above {} %{}, writable again below {} %",
@@ -235,8 +236,8 @@ fn write_space(html: &mut String, dir: &DirView) -> Written {
             format_args!(
                 "{used} % · {} of {} available · {thresholds}<br>\
                  <meter min=\"0\" max=\"1\" low=\"{}\" high=\"{}\" optimum=\"0\" value=\"{ratio}\">{used} %</meter>",
-                bytes(space.available),
-                bytes(space.size),
+                bytes_text(space.available),
+                bytes_text(space.size),
                 limits.warn,
                 limits.full,
                 used = percent(ratio),
@@ -259,7 +260,7 @@ fn write_space(html: &mut String, dir: &DirView) -> Written {
     }
     if let Some(room) = dir.high_priority_room {
         let text = match room.enough {
-            true => bytes(room.bytes),
+            true => bytes_text(room.bytes),
             false => "less than the reserve".to_owned(),
         };
         row(html, "Recovery room", text)?;

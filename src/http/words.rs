@@ -36,22 +36,6 @@ pub(super) fn percent(ratio: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// Bytes with a binary unit. Rounded down, so that nothing looks like more than it is.
-pub(super) fn bytes(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let Some(power) = bytes
-        .max(1)
-        .ilog2()
-        .checked_div(10)
-        .filter(|power| *power != 0)
-    else {
-        return format!("{bytes} B");
-    };
-    let tenths = (u128::from(bytes) * 10) >> (10 * power);
-    let unit = UNITS[power as usize - 1];
-    format!("{}.{} {unit}", tenths / 10, tenths % 10)
-}
-
 /// A long time, roughly: seconds below two minutes, minutes below a day, else hours.
 pub(super) fn about(time: Duration) -> String {
     let seconds = time.as_secs();
@@ -96,15 +80,6 @@ mod tests {
         assert_eq!(percent(0.9123), "91.23");
         assert_eq!(percent(0.949_999_9), "94.99999");
         assert_eq!(percent(0.949_96), "94.996");
-    }
-
-    #[test]
-    fn bytes_have_a_unit() {
-        assert_eq!(bytes(0), "0 B");
-        assert_eq!(bytes(1023), "1023 B");
-        assert_eq!(bytes(1 << 10), "1.0 KiB");
-        assert_eq!(bytes((1 << 40) - 1), "1023.9 GiB");
-        assert_eq!(bytes(u64::MAX), "15.9 EiB");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::document::{printable, shown, words};
 use crate::health::event::{Event, NodeSummary};
 use crate::health::status::Severity;
+use crate::health::words::bytes_text;
 
 /// Writes the line of an event to the agent's log.
 pub(super) fn write(event: &Event) {
@@ -36,7 +37,7 @@ fn line(event: &Event) -> String {
         line += &format!("; {}", printable(&reason.message));
     }
     if let Some(space) = event.space {
-        let (available, size) = (bytes(space.available), bytes(space.size));
+        let (available, size) = (bytes_text(space.available), bytes_text(space.size));
         line += &format!("; {available} of {size} available");
     }
     if event.dir.is_none() {
@@ -75,19 +76,6 @@ fn some(dirs: &[PathBuf]) -> String {
     }
 }
 
-/// Bytes with the largest unit of which there is at least one.
-fn bytes(count: u64) -> String {
-    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let power = count.checked_ilog2().unwrap_or_default() / 10;
-    if power == 0 {
-        return format!("{count} B");
-    }
-    // One digit is shown; what f64 rounds is far below it.
-    #[allow(clippy::cast_precision_loss)]
-    let scaled = count as f64 / (1_u64 << (10 * power)) as f64;
-    format!("{scaled:.1} {}", units[power as usize])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,11 +110,5 @@ mod tests {
     fn long_lists_are_cut() {
         let dirs: Vec<PathBuf> = (1..=7).map(|n| format!("/mnt/l{n}").into()).collect();
         insta::assert_snapshot!(some(&dirs), @"/mnt/l1, /mnt/l2, /mnt/l3, /mnt/l4, /mnt/l5 and 2 more");
-    }
-
-    #[test]
-    fn bytes_have_a_unit() {
-        let shown = [0, 1023, 1024, 1536 << 20, u64::MAX].map(bytes);
-        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 GiB", "16.0 EiB"]);
     }
 }

@@ -518,6 +518,7 @@ impl Monitor {
                 .cloned()
                 .chain(self.tracker.own_trouble())
                 .chain(self.tracker.layout_advice())
+                .chain(self.tracker.root_disk_advice())
                 .chain(ballast)
                 .collect(),
             prober_restarts: self.prober_restarts,

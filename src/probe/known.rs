@@ -128,9 +128,11 @@ impl Known {
         let in_flight = self
             .in_flight
             .get_or_insert(InFlight::new(Operation::Open, Duration::ZERO));
-        // Of the devices nobody says anything now.
-        in_flight.stalled = None;
-        in_flight.age += by;
+        // Of the devices and of those who wait nobody says anything now.
+        *in_flight = InFlight {
+            behind: in_flight.behind.take(),
+            ..InFlight::new(in_flight.operation, in_flight.age + by)
+        };
         in_flight.clone()
     }
 
@@ -180,6 +182,7 @@ impl Known {
 mod tests {
     use super::*;
     use crate::health::dir::Role;
+    use crate::health::observation::Pressure;
 
     fn watched(path: &str) -> WatchedDir {
         WatchedDir {
@@ -204,6 +207,25 @@ mod tests {
         assert_eq!(pinned, Some("/real/b".into()));
         assert!(dirs.forget_place(DirId(2)) && !dirs.forget_place(DirId(1)));
         assert_eq!(dirs.0[&DirId(2)].watched.pinned, None);
+    }
+
+    #[test]
+    fn a_held_look_shows_nothing_that_only_a_child_could_have_seen() {
+        let mut known = Known::new(watched("/a"));
+        known.in_flight = Some(InFlight {
+            operation: Operation::Sync,
+            age: Duration::from_secs(3),
+            device_writes: true,
+            stalled: Some(Duration::from_secs(2)),
+            pressure: Some(Pressure { some: 91, full: 87 }),
+            behind: Some("/b".into()),
+        });
+        let aged = InFlight {
+            behind: Some("/b".into()),
+            ..InFlight::new(Operation::Sync, Duration::from_secs(4))
+        };
+        assert_eq!(known.age(Duration::from_secs(1)), aged);
+        assert_eq!(known.in_flight, Some(aged));
     }
 
     #[test]

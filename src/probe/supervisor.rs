@@ -14,13 +14,15 @@ use crate::child::Spawned;
 use crate::clock::Clock;
 use crate::health::ballast::Order;
 use crate::health::dir::DirId;
-use crate::health::observation::{InFlight, Look, Observation, Pressure};
+use crate::health::observation::{InFlight, Look, Observation};
 
 use super::children::{self, Ended};
 use super::known::KnownDirs;
 use super::link::{End, Link};
 use super::process::{Command, LookKind, ProberOptions, Report, Shared};
-use super::wire::{Answer, KernelSource, Kind, Reading, Request, VERSION, operation_of};
+use super::wire::{
+    Answer, KernelSource, Kind, Reading, Request, VERSION, operation_of, pressure_of,
+};
 
 /// Time between two looks at the clock.
 const TICK: Duration = Duration::from_millis(500);
@@ -306,6 +308,7 @@ impl Supervisor {
             Answer::Mounted { dir, mount } => (dir, Observation::Mounted(mount.into())),
             Answer::Stalled { dir, what } => (dir, Observation::Stalled(what)),
             Answer::Recorded { dir, what } => (dir, Observation::Recorded(what)),
+            Answer::FileSystemError { dir, what } => (dir, Observation::FileSystemError(what)),
             Answer::InFlight {
                 dir,
                 operation,
@@ -321,7 +324,7 @@ impl Supervisor {
                     age,
                     device_writes,
                     stalled,
-                    pressure: pressure.map(|(some, full)| Pressure { some, full }),
+                    pressure: pressure.map(pressure_of),
                     behind: behind.map(|other| other.watched.path.clone()),
                 };
                 (dir, Observation::InFlight(in_flight))

@@ -16,6 +16,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, ftruncate, geteuid, unlinkat};
 
 use crate::health::ballast::{FILE_NAME, Order};
+use crate::health::observation::Operation;
 
 use super::place::{errno_of, format_of};
 
@@ -34,46 +35,105 @@ const BLOCK: u64 = 512;
 /// be promised and not kept: copies on write, compression, a server's own rules.
 const KEEP_ALLOCATED: [&str; 3] = ["ext4", "xfs", "tmpfs"];
 
+/// What went wrong, and with which step: a failed sync proves more than the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub(super) operation: Operation,
+    pub(super) errno: Errno,
+}
+
+impl From<Errno> for Fault {
+    fn from(errno: Errno) -> Fault {
+        Fault {
+            operation: Operation::Ballast,
+            errno,
+        }
+    }
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Fault {
+        Fault::from(errno_of(&error))
+    }
+}
+
 /// Does what was ordered and says how many bytes the file really occupies; none when something else
-/// has its name. `enough` says that the look has taken long enough.
+/// has its name, or it may not be changed. `enough` says that the look has taken long enough.
 ///
 /// # Errors
-/// What the file system says, but for want of space.
+/// What the file system says, but for want of space and for what is the matter of this file alone.
 pub(super) fn obey(
     order: Order,
     dir: BorrowedFd<'_>,
     fs_type: Option<&str>,
     enough: impl Fn() -> bool,
-) -> Result<Option<u64>, Errno> {
-    let found = match fstatat(dir, FILE_NAME, AtFlags::AT_SYMLINK_NOFOLLOW) {
-        Err(Errno::ENOENT) => None,
-        Err(errno) => return Err(errno),
-        Ok(stat) if is_ours(&stat) => Some(occupied(
-            stat.st_size.unsigned_abs(),
-            stat.st_blocks.unsigned_abs(),
-        )),
-        Ok(_) => return Ok(None),
+) -> Result<Option<u64>, Fault> {
+    let found = find(dir)?;
+    let obeyed = match (order, found) {
+        (_, Found::Obstruction) => return Ok(None),
+        (Order::Fill(wanted), Found::Nothing) => fill(wanted, None, dir, fs_type, enough),
+        (Order::Fill(wanted), Found::Ours(file)) => fill(wanted, Some(file), dir, fs_type, enough),
+        (_, Found::Nothing) => return Ok(Some(0)),
+        (Order::Release, Found::Ours(file)) => remove(&file, dir).map(|()| Some(0)),
+        (Order::None | Order::Measure, Found::Ours(file)) => Ok(Some(measure(&file)?.1)),
     };
-    match (order, found) {
-        (Order::Fill(wanted), _) => {
-            let kept = fs_type.is_some_and(|name| KEEP_ALLOCATED.contains(&name));
-            let Some(file) = open(dir, found.is_none())? else {
-                return Ok(Some(found.unwrap_or_default()));
-            };
-            let ballast = Ballast { file, kept };
-            ballast.make(wanted, enough)
-        }
-        (Order::Release, Some(_)) => {
-            remove(dir)?;
-            Ok(Some(0))
-        }
-        (Order::None | Order::Measure | Order::Release, _) => Ok(Some(found.unwrap_or_default())),
+    match obeyed {
+        Err(fault) if is_of_the_file(fault.errno) => Ok(None),
+        obeyed => obeyed,
     }
+}
+
+/// What has the name.
+enum Found {
+    Nothing,
+    /// Not ours to change, or not to be changed.
+    Obstruction,
+    Ours(File),
+}
+
+/// Opened for writing whatever is ordered: what cannot be opened could not be given back, and that has
+/// to be known before it is needed. Nothing else is ever opened: that alone may do something.
+fn find(dir: BorrowedFd<'_>) -> Result<Found, Errno> {
+    match fstatat(dir, FILE_NAME, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Err(Errno::ENOENT) => return Ok(Found::Nothing),
+        Err(errno) => return Err(errno),
+        Ok(stat) if is_ours(&stat) => {}
+        Ok(_) => return Ok(Found::Obstruction),
+    }
+    let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = match openat(dir, FILE_NAME, flags, Mode::empty()) {
+        Ok(fd) => File::from(fd),
+        // Between the first look and this one somebody removed it.
+        Err(Errno::ENOENT) => return Ok(Found::Nothing),
+        Err(errno) if is_of_the_file(errno) => return Ok(Found::Obstruction),
+        Err(errno) => return Err(errno),
+    };
+    Ok(match is_still_ours(&file, dir)? {
+        true => Found::Ours(file),
+        false => Found::Obstruction,
+    })
+}
+
+/// Says nothing about the directory, in which a probe makes and removes a file of its own: taken away
+/// rights, `chattr +i` and `+a`, a file that runs or is swapped to, another thing than a moment ago.
+fn is_of_the_file(errno: Errno) -> bool {
+    use Errno::{EACCES, EISDIR, ELOOP, EPERM, ETXTBSY};
+    matches!(errno, EACCES | EPERM | ETXTBSY | ELOOP | EISDIR)
 }
 
 /// A regular file of our user with no other name. More would be somebody else's intention.
 fn is_ours(stat: &FileStat) -> bool {
     format_of(stat) == SFlag::S_IFREG && stat.st_uid == geteuid().as_raw() && stat.st_nlink == 1
+}
+
+/// The open file is ours, and the one that has the name: both may have passed to something else.
+fn is_still_ours(file: &File, dir: BorrowedFd<'_>) -> Result<bool, Errno> {
+    let open = fstat(file)?;
+    let named = match fstatat(dir, FILE_NAME, AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Err(Errno::ENOENT) => return Ok(false),
+        named => named?,
+    };
+    Ok(is_ours(&open) && (open.st_dev, open.st_ino) == (named.st_dev, named.st_ino))
 }
 
 /// Holes do not count, nor what was allocated beyond the end.
@@ -86,43 +146,61 @@ fn is_want(errno: Errno) -> bool {
     matches!(errno, Errno::ENOSPC | Errno::EDQUOT | Errno::EFBIG)
 }
 
-/// The file, made if it is not there; none when there is no room for it, or another process is at it.
-fn open(dir: BorrowedFd<'_>, create: bool) -> Result<Option<File>, Errno> {
-    let mut flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    if create {
-        flags |= OFlag::O_CREAT | OFlag::O_EXCL;
-    }
-    let file = match openat(dir, FILE_NAME, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-        Ok(fd) => File::from(fd),
-        // Between the first look and this one somebody made or removed it.
-        Err(Errno::EEXIST | Errno::ENOENT) => return Ok(None),
-        Err(errno) if is_want(errno) => return Ok(None),
-        Err(errno) => return Err(errno),
+/// Lets it grow by a piece, or cuts it; makes it if it is not there.
+fn fill(
+    wanted: u64,
+    found: Option<File>,
+    dir: BorrowedFd<'_>,
+    fs_type: Option<&str>,
+    enough: impl Fn() -> bool,
+) -> Result<Option<u64>, Fault> {
+    let file = match found {
+        Some(file) => file,
+        None => match create(dir)? {
+            Some(file) => file,
+            None => return Ok(Some(0)),
+        },
     };
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Ok(None),
-        // A file system without locks: two agents would then make it together.
-        Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(file)),
+    // A file system without locks: two agents would then make it together.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        return Ok(Some(measure(&file)?.1));
+    }
+    // Until it was locked another agent may have removed it.
+    if !is_still_ours(&file, dir)? {
+        return Ok(None);
+    }
+    let kept = fs_type.is_some_and(|name| KEEP_ALLOCATED.contains(&name));
+    Ballast { file, kept }.make(wanted, enough)
+}
+
+/// None when there is no room for it, or somebody else just made it.
+fn create(dir: BorrowedFd<'_>) -> Result<Option<File>, Errno> {
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    match openat(dir, FILE_NAME, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
+        Ok(fd) => Ok(Some(File::from(fd))),
+        Err(Errno::EEXIST) => Ok(None),
+        Err(errno) if is_want(errno) => Ok(None),
+        Err(errno) => Err(errno),
     }
 }
 
 /// Cut first: that gives the blocks back at once, also where files without a name are taken apart
 /// later (XFS), where removing a name needs room (btrfs), and while somebody else has it open.
-fn remove(dir: BorrowedFd<'_>) -> Result<(), Errno> {
-    let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
-    let file = match openat(dir, FILE_NAME, flags, Mode::empty()) {
-        Err(Errno::ENOENT) => return Ok(()),
-        opened => opened?,
-    };
-    // The name may have passed to something else since it was looked at.
-    if !is_ours(&fstat(&file)?) {
-        return Ok(());
-    }
-    ftruncate(&file, 0)?;
+fn remove(file: &File, dir: BorrowedFd<'_>) -> Result<(), Fault> {
+    ftruncate(file, 0)?;
     match unlinkat(dir, FILE_NAME, UnlinkatFlags::NoRemoveDir) {
         Err(Errno::ENOENT) => Ok(()),
-        removed => removed,
+        // The bytes are given back; that names cannot be removed here is for a probe to find.
+        Err(errno) if is_of_the_file(errno) => Ok(()),
+        removed => Ok(removed?),
     }
+}
+
+/// Length, and bytes that occupy blocks.
+fn measure(file: &File) -> Result<(u64, u64), Fault> {
+    let metadata = file.metadata()?;
+    let length = metadata.len();
+    Ok((length, occupied(length, metadata.blocks())))
 }
 
 /// The open file.
@@ -133,11 +211,11 @@ struct Ballast {
 
 impl Ballast {
     /// Cuts it at once, or lets it grow by a piece.
-    fn make(&self, wanted: u64, enough: impl Fn() -> bool) -> Result<Option<u64>, Errno> {
-        let (length, occupied) = self.measure()?;
+    fn make(&self, wanted: u64, enough: impl Fn() -> bool) -> Result<Option<u64>, Fault> {
+        let (length, occupied) = measure(&self.file)?;
         if wanted < length {
             self.cut(wanted)?;
-            return Ok(Some(self.measure()?.1));
+            return Ok(Some(measure(&self.file)?.1));
         }
         // What does not occupy blocks at the end, or was lost to a hole, is made again. While it
         // grows that is not asked: some file systems count blocks seconds later.
@@ -147,33 +225,26 @@ impl Ballast {
             self.cut(from)?;
             self.grow(from, end, enough)?;
         }
-        Ok(Some(self.measure()?.1))
+        Ok(Some(measure(&self.file)?.1))
     }
 
-    /// Length, and bytes that occupy blocks.
-    fn measure(&self) -> Result<(u64, u64), Errno> {
-        let metadata = self.file.metadata().map_err(|error| errno_of(&error))?;
-        let length = metadata.len();
-        Ok((length, occupied(length, metadata.blocks())))
-    }
-
-    fn cut(&self, length: u64) -> Result<(), Errno> {
-        self.file.set_len(length).map_err(|error| errno_of(&error))
+    fn cut(&self, length: u64) -> Result<(), Fault> {
+        Ok(self.file.set_len(length)?)
     }
 
     /// Makes it larger; leaves it as it was when there is no room.
-    fn grow(&self, from: u64, end: u64, enough: impl Fn() -> bool) -> Result<(), Errno> {
+    fn grow(&self, from: u64, end: u64, enough: impl Fn() -> bool) -> Result<(), Fault> {
         let grown = self
             .allocate(from, end)
             .unwrap_or_else(|| self.write(from, end, enough));
         match grown {
-            Err(errno) if is_want(errno) => self.cut(from),
+            Err(fault) if is_want(fault.errno) => self.cut(from),
             grown => grown,
         }
     }
 
     /// Nothing is written; none when this file system cannot do it.
-    fn allocate(&self, from: u64, end: u64) -> Option<Result<(), Errno>> {
+    fn allocate(&self, from: u64, end: u64) -> Option<Result<(), Fault>> {
         if !self.kept {
             return None;
         }
@@ -181,20 +252,19 @@ impl Ballast {
         match fallocate(&self.file, FallocateFlags::empty(), start, count) {
             Ok(()) => Some(self.sync()),
             Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => None,
-            Err(errno) => Some(Err(errno)),
+            Err(errno) => Some(Err(errno.into())),
         }
     }
 
     /// Random bytes: no compression and no deduplication makes them smaller.
-    fn write(&self, from: u64, end: u64, enough: impl Fn() -> bool) -> Result<(), Errno> {
+    fn write(&self, from: u64, end: u64, enough: impl Fn() -> bool) -> Result<(), Fault> {
         let mut bytes = Vec::new();
         let mut at = from;
         while at < end && (at == from || !enough()) {
             let next = end.min(at + CHUNK);
             bytes.resize(usize::try_from(next - at).unwrap_or_default(), 0);
             fastrand::fill(&mut bytes);
-            let written = self.file.write_all_at(&bytes, at);
-            written.map_err(|error: io::Error| errno_of(&error))?;
+            self.file.write_all_at(&bytes, at)?;
             self.sync()?;
             at = next;
         }
@@ -203,8 +273,13 @@ impl Ballast {
         Ok(())
     }
 
-    fn sync(&self) -> Result<(), Errno> {
-        self.file.sync_data().map_err(|error| errno_of(&error))
+    fn sync(&self) -> Result<(), Fault> {
+        // As of a probe's file: what was accepted is lost, and one is proof. The next look would not
+        // repeat it, because nothing grows in a directory that is suspect.
+        self.file.sync_data().map_err(|error| Fault {
+            operation: Operation::Sync,
+            ..Fault::from(error)
+        })
     }
 }
 
@@ -215,14 +290,16 @@ fn size_limit() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::os::fd::AsFd;
+    use std::fs::{self, OpenOptions};
+    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::fs::symlink;
     use std::path::Path;
+    use std::process::Command;
 
     use super::*;
 
     const MIB: u64 = 1 << 20;
+    const ORDERS: [Order; 3] = [Order::Measure, Order::Fill(MIB), Order::Release];
 
     fn obeyed(path: &Path, order: Order, fs_type: &str) -> Option<u64> {
         let dir = File::open(path).unwrap();
@@ -281,12 +358,88 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join(FILE_NAME);
             make(&path);
-            for order in [Order::Measure, Order::Fill(MIB), Order::Release] {
+            for order in ORDERS {
                 assert_eq!(obeyed(dir.path(), order, "ext4"), None);
             }
             assert!(path.symlink_metadata().is_ok());
             assert!(!dir.path().join("elsewhere").exists());
         }
+    }
+
+    /// Neither a fault of the directory nor a file that could be given back.
+    #[test]
+    fn what_may_not_be_changed_is_an_obstruction() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(FILE_NAME);
+        fs::copy("/bin/sleep", &path).unwrap();
+        let length = fs::metadata(&path).unwrap().len();
+        let mut running = Command::new(&path).arg("60").spawn().unwrap();
+        let told = ORDERS.map(|order| obeyed(dir.path(), order, "ext4"));
+        running.kill().unwrap();
+        running.wait().unwrap();
+        assert_eq!(told, [None; 3], "a file that runs");
+        assert_eq!(fs::metadata(&path).unwrap().len(), length);
+
+        let changes: [(&str, [&str; 2]); 3] = [
+            ("chmod", ["0400", "0600"]),
+            ("chattr", ["+i", "-i"]),
+            ("chattr", ["+a", "-a"]),
+        ];
+        for (program, [bar, free]) in changes {
+            let change = |how| {
+                let ran = Command::new(program).arg(how).arg(&path).output();
+                ran.is_ok_and(|ran| ran.status.success())
+            };
+            // Root may write what nobody may; not every file system has such marks.
+            if !change(bar) || OpenOptions::new().write(true).open(&path).is_ok() {
+                continue;
+            }
+            let told = ORDERS.map(|order| obeyed(dir.path(), order, "ext4"));
+            assert!(change(free));
+            assert_eq!(told, [None; 3], "{program} {bar}");
+            assert_eq!(fs::metadata(&path).unwrap().len(), length);
+        }
+        assert_eq!(obeyed(dir.path(), Order::Release, "ext4"), Some(0));
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_lost_the_name_or_shares_it_is_not_ours_any_more() {
+        let changes: [fn(&Path, &Path); 4] = [
+            |path, _| fs::remove_file(path).unwrap(),
+            |path, other| fs::rename(path, other).unwrap(),
+            |path, other| fs::hard_link(path, other).unwrap(),
+            |path, other| {
+                fs::rename(path, other).unwrap();
+                fs::write(path, "x").unwrap();
+            },
+        ];
+        for change in changes {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join(FILE_NAME);
+            let fd = File::open(dir.path()).unwrap();
+            obeyed(dir.path(), Order::Fill(MIB), "ext4");
+            let Found::Ours(file) = find(fd.as_fd()).unwrap() else {
+                panic!("it was just made");
+            };
+            change(&path, &dir.path().join("other"));
+            let found = Some(file.try_clone().unwrap());
+            let told = fill(9 * MIB, found, fd.as_fd(), Some("ext4"), || false);
+            assert_eq!(told, Ok(None));
+            assert_eq!(
+                file.metadata().unwrap().len(),
+                MIB,
+                "neither cut nor filled"
+            );
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_is_called_one() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let file = File::from(OwnedFd::from(writer));
+        let fault = Ballast { file, kept: false }.sync().unwrap_err();
+        assert_eq!(fault.operation, Operation::Sync);
     }
 
     #[test]

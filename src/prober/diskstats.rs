@@ -17,6 +17,10 @@ const STALLED_AFTER: Duration = Duration::from_secs(2);
 /// count one down. The block layer itself gives a request up after 30 s.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
+/// ... and only if for one part in so many of that time they alone looked like a stall: the queue of a
+/// busy disk is never empty either, and taken for forgotten requests it would hide a hang.
+const IDLE_PART: u32 = 2;
+
 /// What the kernel says of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reading {
@@ -36,9 +40,13 @@ struct Disk {
     held: Duration,
     /// So many of those in flight are forgotten ones.
     forgotten: u64,
-    /// The fewest in flight, over this time, and whether any was completed in it.
+    /// The fewest in flight, over this time, whether any was completed in it, and for how much of it
+    /// just so many looked like a stall.
     fewest: u64,
     window: Duration,
+    idle: Duration,
+    /// For how long there have been just so many and none was completed.
+    still: Duration,
     moved: bool,
     is_present: bool,
 }
@@ -132,9 +140,14 @@ impl Diskstats {
         ))
     }
 
-    /// Writes and flushes that it has completed; none where the kernel does not count them.
-    pub(super) fn written(&self, device: Device) -> Option<u64> {
-        Some(self.disks.get(&device)?.reading?.written)
+    /// Writes and flushes that these devices have completed; none unless all of them are counted: a
+    /// part of the sum that comes or goes would look like progress.
+    pub(super) fn written(&self, devices: &[Device]) -> Option<u64> {
+        let each = devices
+            .iter()
+            .map(|device| Some(self.disks.get(device)?.reading?.written));
+        let sum = each.reduce(|sum, written| Some(sum?.wrapping_add(written?)));
+        sum.flatten()
     }
 
     /// The kernel counts its requests.
@@ -152,14 +165,24 @@ impl Disk {
         };
         let moved = before.completed != reading.completed;
         self.forgotten = self.forgotten.min(reading.in_flight);
-        self.fewest = self.fewest.min(reading.in_flight);
+        if reading.in_flight < self.fewest {
+            (self.fewest, self.idle) = (reading.in_flight, Duration::ZERO);
+        }
+        let fewest = [before.in_flight, reading.in_flight] == [self.fewest; 2];
+        self.still = match !moved && fewest {
+            true => self.still + since,
+            false => Duration::ZERO,
+        };
+        if STALLED_AFTER <= self.still {
+            self.idle += since;
+        }
         self.moved |= moved;
         self.window += since;
         if FORGOTTEN_AFTER <= self.window {
-            if self.moved {
+            if self.moved && self.window / IDLE_PART <= self.idle {
                 self.forgotten = self.fewest;
             }
-            (self.window, self.moved) = (Duration::ZERO, false);
+            (self.window, self.idle, self.moved) = (Duration::ZERO, Duration::ZERO, false);
             self.fewest = reading.in_flight;
         }
         let in_flight = before.in_flight.min(reading.in_flight);
@@ -285,7 +308,7 @@ mod tests {
             assert!(stats.is_known(SDB));
         }
         let short = followed("8 16 sdb 1 2 3 4 5 6 7 8 9 10\n");
-        assert!(!short.is_known(SDB) && short.written(SDB).is_none());
+        assert!(!short.is_known(SDB) && short.written(&[SDB]).is_none());
     }
 
     #[test]
@@ -305,6 +328,28 @@ mod tests {
         assert_eq!(stats.stall(SDB, None), None, "the device is gone");
     }
 
+    #[test]
+    fn writes_are_known_only_if_those_of_all_devices_are() {
+        const SDC: Device = Device {
+            major: 8,
+            minor: 32,
+        };
+        let mut stats = Diskstats::default();
+        stats.follow([SDB, SDC].into_iter());
+        assert_eq!(stats.written(&[SDB, SDC]), None, "not read yet");
+        let both = line(3, 0) + &line(4, 0).replace("16 sdb", "32 sdc");
+        for (text, expected) in [
+            (&*both, Some(7)),
+            (&line(3, 0), None),
+            (&both, Some(7)),
+            ("", None),
+        ] {
+            stats.take(text.as_bytes(), HALF);
+            assert_eq!(stats.written(&[SDB, SDC]), expected, "{text}");
+        }
+        assert_eq!(stats.written(&[]), None, "nobody knows what is below");
+    }
+
     /// One request that the kernel forgot to count down, on a disk that works now and then.
     #[test]
     fn a_forgotten_request_is_no_stall_in_the_long_run() {
@@ -319,6 +364,37 @@ mod tests {
     fn a_stall_is_never_taken_for_a_forgotten_request() {
         let held = held((0..1200).map(|_| (7, 1)));
         assert_eq!(held.last(), Some(&1199));
+    }
+
+    /// Of a busy disk requests are always in flight: when it hangs with fewer of them, or with as
+    /// many, that is a stall.
+    #[test]
+    fn a_queue_that_is_never_empty_hides_no_hang() {
+        let busy: [(&str, fn(u64) -> (u64, u64)); 4] = [
+            ("as deep all the time", |half| (half, 8)),
+            ("deeper and shallower", |half| (half, 5 + half % 7)),
+            ("slow", |half| (half / 3, 32)),
+            ("pauses of two seconds", |half| {
+                (half - (half % 20).saturating_sub(15), 8)
+            }),
+        ];
+        for (name, busy) in busy {
+            for left in [1, 5, 8] {
+                let readings = (0..600).map(busy).chain((0..20).map(|_| (600, left)));
+                let held = held(readings);
+                assert!(18 <= *held.last().unwrap(), "{name}, {left} left: {held:?}");
+            }
+        }
+    }
+
+    /// What was forgotten once stays so while the disk is busy.
+    #[test]
+    fn a_busy_time_does_not_bring_a_forgotten_request_back() {
+        let idle = (0..200).map(|half| (half / 20, 1));
+        let busy = (200..600).map(|half| (half, 3));
+        let again = (600..800).map(|half| (600 + half / 20, 1));
+        let held = held(idle.chain(busy).chain(again));
+        assert_eq!(held[140..].iter().max(), Some(&0));
     }
 
     proptest! {
@@ -336,7 +412,7 @@ mod tests {
             let mut stats = followed("");
             for line in lines {
                 stats.take(line.as_bytes(), Duration::from_secs(30));
-                let _ = (stats.stall(SDB, None), stats.written(SDB));
+                let _ = (stats.stall(SDB, None), stats.written(&[SDB]));
             }
         }
     }

@@ -3,7 +3,6 @@
 //! `error/` configures what it does about errors, `stats/` counts work. Reading them touches no disk.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,23 +19,28 @@ pub(super) enum Counter {
     Btrfs(PathBuf),
 }
 
+/// Counters that are told by name, of a file system on many devices: more than one line holds tell
+/// a person nothing, and the frame in which they are told is bounded.
+const MAX_NAMED: usize = 8;
+
 /// What a file system has counted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Count {
-    pub(super) total: u64,
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Count {
+    total: u64,
     /// The newest error, in words.
-    pub(super) newest: String,
+    newest: String,
     /// All of them, in words.
-    pub(super) text: String,
+    text: String,
 }
 
 /// News of a counter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Counted {
     pub(super) counter: Counter,
-    pub(super) count: Count,
-    /// More than at the reading before.
-    pub(super) has_risen: bool,
+    /// All errors, in words; none when there are none any more.
+    pub(super) text: Option<String>,
+    /// The newest one, when there are more than at the reading before.
+    pub(super) newest: Option<String>,
 }
 
 /// The counters that are read, as last read.
@@ -65,21 +69,23 @@ impl Facts {
 
 impl Counts {
     /// Reads these and forgets all others; says what is new: errors at the first reading, and each
-    /// rise. A counter that cannot be read is not there: its next reading is a first one.
+    /// change. A counter that cannot be read is not there: its next reading is a first one.
     pub(super) fn read(&mut self, counters: &[Counter]) -> Vec<Counted> {
         let mut news = Vec::new();
         let mut before = std::mem::take(&mut self.0);
         for counter in counters {
-            let Some(count) = counter.read() else {
-                continue;
-            };
             let known = before.remove(counter);
-            self.0.insert(counter.clone(), count.total);
-            if known.unwrap_or(0) < count.total {
+            let count = counter.read();
+            if let Some(count) = &count {
+                self.0.insert(counter.clone(), count.total);
+            }
+            let count = count.unwrap_or_default();
+            if known.unwrap_or(0) != count.total {
+                let has_risen = known.is_some_and(|known| known < count.total);
                 news.push(Counted {
                     counter: counter.clone(),
-                    has_risen: known.is_some(),
-                    count,
+                    text: (0 < count.total).then_some(count.text),
+                    newest: has_risen.then_some(count.newest),
                 });
             }
         }
@@ -104,11 +110,7 @@ fn ext4(folder: &Path) -> Option<Count> {
     let number = |name: &str| text(name)?.parse::<i64>().ok();
     let total = text("errors_count")?.parse().ok()?;
     if total == 0 {
-        return Some(Count {
-            total,
-            newest: String::new(),
-            text: String::new(),
-        });
+        return Some(Count::default());
     }
     let place = |which: &str| {
         let function = text(&format!("{which}_error_func"));
@@ -151,7 +153,8 @@ fn error_name(code: i64) -> &'static str {
 
 fn btrfs(folder: &Path) -> Option<Count> {
     let mut total: u64 = 0;
-    let mut kinds = String::new();
+    let mut named = Vec::new();
+    let mut unnamed = 0_usize;
     let mut is_read = false;
     for device in fs::read_dir(folder.join("devinfo")).ok()?.flatten() {
         // Says `invalid` until the device's numbers are read from the disk.
@@ -165,14 +168,19 @@ fn btrfs(folder: &Path) -> Option<Count> {
             };
             is_read = true;
             total = total.saturating_add(count);
-            if 0 < count {
-                let comma = if kinds.is_empty() { "" } else { ", " };
+            if 0 < count && named.len() < MAX_NAMED {
                 let id = device.file_name();
                 let id = id.to_string_lossy();
-                let _ = write!(kinds, "{comma}{kind} {count} on device {id}");
+                named.push(format!("{kind} {count} on device {id}"));
+            } else if 0 < count {
+                unnamed += 1;
             }
         }
     }
+    if 0 < unnamed {
+        named.push(format!("{unnamed} more"));
+    }
+    let kinds = named.join(", ");
     is_read.then(|| Count {
         total,
         newest: format!("btrfs counted an error: {kinds}"),
@@ -215,23 +223,32 @@ mod tests {
             ],
         );
         let told = counts.read(&counters);
-        assert!(!told[0].has_risen, "from the past");
+        assert_eq!(told[0].newest, None, "from the past");
         insta::assert_snapshot!(
-            told[0].count.text,
+            told[0].text.as_ref().unwrap(),
             @"the file system has recorded 2 errors, the first at 2026-11-30T07:18:09.000Z in ext4_find_entry, line 1234 (EIO), the last at 2026-11-30T07:18:10.000Z in ext4_journal_check_start, line 83: run e2fsck"
         );
         assert_eq!(counts.read(&counters), []);
         write(dir.path(), &[("errors_count", "3\n")]);
         let told = counts.read(&counters);
-        assert!(told[0].has_risen);
         insta::assert_snapshot!(
-            told[0].count.newest,
+            told[0].newest.as_ref().unwrap(),
             @"ext4 recorded an error in ext4_journal_check_start, line 83"
         );
         write(dir.path(), &[("errors_count", "0\n")]);
-        assert_eq!(counts.read(&counters), [], "repaired and mounted again");
+        let none = |counters: &[Counter]| Counted {
+            counter: counters[0].clone(),
+            text: None,
+            newest: None,
+        };
+        let told = counts.read(&counters);
+        assert_eq!(told, [none(&counters)], "repaired and mounted again");
+        assert_eq!(counts.read(&counters), []);
+        write(dir.path(), &[("errors_count", "1\n")]);
+        assert!(counts.read(&counters)[0].newest.is_some());
         fs::remove_file(dir.path().join("errors_count")).unwrap();
-        assert_eq!(counts.read(&counters), [], "unmounted");
+        assert_eq!(counts.read(&counters), [none(&counters)], "unmounted");
+        assert_eq!(counts.read(&counters), []);
     }
 
     #[test]
@@ -255,11 +272,36 @@ mod tests {
             &[("devinfo/1/error_stats", "write_errs 2\ncorruption_errs 1\n")],
         );
         let told = counts.read(&counters);
-        assert_eq!((told[0].has_risen, told[0].count.total), (true, 3));
         assert_eq!(
-            told[0].count.newest,
-            "btrfs counted an error: write_errs 2 on device 1, corruption_errs 1 on device 1"
+            told[0].newest.as_deref(),
+            Some("btrfs counted an error: write_errs 2 on device 1, corruption_errs 1 on device 1")
         );
+        // What `btrfs device stats -z` sets back is not there any more.
+        for (stats, text) in [
+            (
+                "write_errs 1\n",
+                Some("the file system has counted errors: write_errs 1 on device 1: see btrfs device stats".to_owned()),
+            ),
+            ("write_errs 0\n", None),
+        ] {
+            write(dir.path(), &[("devinfo/1/error_stats", stats)]);
+            let told = counts.read(&counters);
+            assert_eq!(told[0].text, text);
+            assert_eq!(told[0].newest, None, "fewer are no new error");
+        }
+    }
+
+    #[test]
+    fn errors_on_any_number_of_devices_are_one_line() {
+        let dir = tempfile::tempdir().unwrap();
+        for device in 0..500 {
+            let name = format!("devinfo/{device}/error_stats");
+            let stats = format!("write_errs {0}\nread_errs {0}\n", u64::MAX / 1000);
+            write(dir.path(), &[(&*name, &*stats)]);
+        }
+        let count = btrfs(dir.path()).unwrap();
+        assert!(count.text.contains(", 992 more:"), "{}", count.text);
+        assert!(count.text.len() < 1000, "{}", count.text);
     }
 
     proptest! {

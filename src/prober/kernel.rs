@@ -3,6 +3,8 @@
 //! table's text is made by the file systems, and one of them (btrfs, which looks up the name of its
 //! subvolume) may have to ask its disk.
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
@@ -32,8 +34,13 @@ const SHARE_OF_A_CORE: u32 = 1000;
 /// ... but at least as often as directories are probed.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A file system that reports errors all the time is heard once in this time.
+/// A file system that reports errors all the time is told of once in this time, and raises no alarm
+/// until it has been quiet for so long.
 const QUIET: Duration = Duration::from_secs(1);
+
+/// After reports none are taken in for so long, so that they cannot keep us busy; short enough to
+/// hear another file system within the budget of [`ALARM`].
+const DEAF: Duration = Duration::from_millis(50);
 
 /// A file system reports its error before its options show the consequence: after a report the
 /// table is read every few milliseconds for a moment, which keeps the budget of 100 ms.
@@ -55,8 +62,8 @@ const REPORTING_TYPES: [&str; 1] = ["ext4"];
 pub(super) enum News {
     /// The mount table, now and after each change.
     Mounts(Table),
-    /// A file system for which errors are watched had one.
-    FileSystemError,
+    /// These file systems, for which errors are watched, had some; none: nobody knows which.
+    FileSystemErrors(BTreeSet<Option<FsId>>),
     /// File systems have counted errors.
     Counted(Vec<Counted>),
 }
@@ -78,6 +85,15 @@ impl ErrorWatch {
         Fanotify::init(flags, files).ok().map(ErrorWatch)
     }
 
+    /// The file systems that have reported errors since the last call. Never blocks. With
+    /// FAN_REPORT_FID an event brings no descriptor that would have to be closed.
+    fn reports(&self) -> BTreeSet<Option<FsId>> {
+        // Room for forty: the kernel holds one report of each file system.
+        let mut events = [0; 4096];
+        let read = nix::unistd::read(self.0.as_fd(), &mut events).unwrap_or(0);
+        file_systems(&events[..read])
+    }
+
     /// Watches the file system of an open directory. Ends with the file system and does not keep it
     /// from being unmounted. Call it again for one that may have been mounted anew. The kernel asks
     /// the file system for its id: call it from a lane.
@@ -95,6 +111,95 @@ impl ErrorWatch {
             Errno::EINVAL => "needs Linux 5.16".to_owned(),
             other => other.desc().to_owned(),
         })
+    }
+}
+
+/// Id of a file system, as far as both the kernel's reports and `statvfs` have it: some C libraries
+/// keep the lower half only, which tells file systems apart well enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FsId(u32);
+
+impl FsId {
+    /// That of `f_fsid`.
+    pub(super) fn of(fsid: u64) -> FsId {
+        let [a, b, c, d, ..] = fsid.to_le_bytes();
+        FsId(u32::from_le_bytes([a, b, c, d]))
+    }
+}
+
+/// The file systems in a buffer of events, as fanotify(7) lays them out: a length, what the event
+/// is, and records of which one has the id. An event without that is of nobody knows which.
+fn file_systems(mut events: &[u8]) -> BTreeSet<Option<FsId>> {
+    /// Length of the fixed part of an event, and of the head of a record.
+    const EVENT: usize = 24;
+    const RECORD: usize = 4;
+    /// FAN_EVENT_INFO_TYPE_FID.
+    const WITH_ID: u8 = 1;
+    let mut found = BTreeSet::new();
+    while let Some(length) = events.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+        && let Ok(length) = usize::try_from(length)
+        && let Some((event, rest)) = events.split_at_checked(length.max(EVENT))
+    {
+        events = rest;
+        let mut id = None;
+        let mut records = &event[EVENT..];
+        while let Some([kind, _, low, high]) = records.first_chunk()
+            && let length = usize::from(u16::from_ne_bytes([*low, *high])).max(RECORD)
+            && let Some((record, rest)) = records.split_at_checked(length)
+        {
+            records = rest;
+            if *kind == WITH_ID {
+                let bytes = record[RECORD..].first_chunk();
+                id = id.or(bytes.map(|bytes| FsId(u32::from_ne_bytes(*bytes))));
+            }
+        }
+        found.insert(id);
+    }
+    found
+}
+
+/// Who reported errors lately: when it was heard last, and when that was told.
+#[derive(Debug, Default)]
+struct Heard {
+    each: BTreeMap<Option<FsId>, (Duration, Duration)>,
+    last: Option<Duration>,
+}
+
+impl Heard {
+    /// How long nothing is taken in yet.
+    fn left(&self, deaf: Duration, now: Duration) -> Option<Duration> {
+        let left = (self.last? + deaf).saturating_sub(now);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Those to be told of, and whether one of them had been quiet.
+    fn take(
+        &mut self,
+        reports: BTreeSet<Option<FsId>>,
+        now: Duration,
+    ) -> (BTreeSet<Option<FsId>>, bool) {
+        self.last = Some(now);
+        self.each
+            .retain(|_, (heard, _)| now.saturating_sub(*heard) < QUIET);
+        let mut is_alarm = false;
+        let is_told = |id: &Option<FsId>| match self.each.entry(*id) {
+            Entry::Vacant(quiet) => {
+                quiet.insert((now, now));
+                is_alarm = true;
+                true
+            }
+            Entry::Occupied(noisy) => {
+                let (heard, told) = noisy.into_mut();
+                *heard = now;
+                let is_told = QUIET <= now.saturating_sub(*told);
+                if is_told {
+                    *told = now;
+                }
+                is_told
+            }
+        };
+        let told = reports.into_iter().filter(is_told).collect();
+        (told, is_alarm)
     }
 }
 
@@ -149,6 +254,7 @@ pub(super) fn watch(
         text: Vec::new(),
         errors,
         alarm: None,
+        heard: Heard::default(),
         wanted: Arc::clone(&wanted),
         counts: Counts::default(),
         counted: None,
@@ -168,8 +274,9 @@ struct Watcher {
     last: Vec<u8>,
     text: Vec<u8>,
     errors: Option<Arc<ErrorWatch>>,
-    /// When a file system last reported an error.
+    /// When a file system that had been quiet reported an error.
     alarm: Option<Duration>,
+    heard: Heard,
     wanted: Arc<Wanted>,
     counts: Counts,
     /// When the counters were last read; none: read them now.
@@ -206,16 +313,26 @@ impl Watcher {
             Some(since) if since < ALARM => ALARMED_INTERVAL,
             _ => (cost * SHARE_OF_A_CORE).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL),
         };
-        if self.wait(wait, since.is_none_or(|since| QUIET <= since))? {
-            self.alarm = Some(self.clock.elapsed());
-            self.counted = None;
-            listened(tell(News::FileSystemError))?;
+        // A long table is not read more often than that because somebody reports errors.
+        let deaf = (cost * SHARE_OF_A_CORE).clamp(DEAF, QUIET);
+        let left = self.heard.left(deaf, now);
+        let reports = self.wait(left.map_or(wait, |left| wait.min(left)), left.is_none())?;
+        if !reports.is_empty() {
+            let now = self.clock.elapsed();
+            let (told, is_alarm) = self.heard.take(reports, now);
+            if is_alarm {
+                self.alarm = Some(now);
+                self.counted = None;
+            }
+            if !told.is_empty() {
+                listened(tell(News::FileSystemErrors(told)))?;
+            }
         }
         Ok(())
     }
 
-    /// Waits for the kernel; true when a file system reported an error, if that is listened for.
-    fn wait(&mut self, limit: Duration, listen: bool) -> io::Result<bool> {
+    /// Waits for the kernel; the file systems that reported an error, if that is listened for.
+    fn wait(&mut self, limit: Duration, listen: bool) -> io::Result<BTreeSet<Option<FsId>>> {
         let limit = PollTimeout::try_from(limit).unwrap_or(PollTimeout::MAX);
         let change = PollFlags::POLLPRI | PollFlags::POLLERR;
         let mut polled = vec![
@@ -233,10 +350,7 @@ impl Watcher {
         if self.wanted.bell.read().is_ok() {
             self.counted = None;
         }
-        Ok(heard.is_some_and(|errors| {
-            let events = errors.0.read_events();
-            events.is_ok_and(|events| !events.is_empty())
-        }))
+        Ok(heard.map(|errors| errors.reports()).unwrap_or_default())
     }
 }
 
@@ -245,5 +359,80 @@ fn listened(listened: bool) -> io::Result<()> {
         Ok(())
     } else {
         Err(io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An event with these records of (kind, content).
+    fn event(records: &[(u8, &[u8])]) -> Vec<u8> {
+        let mut event = vec![0; 24];
+        for (kind, content) in records {
+            let length = u16::try_from(4 + content.len()).unwrap();
+            event.extend([*kind, 0]);
+            event.extend(length.to_ne_bytes());
+            event.extend(*content);
+        }
+        let length = u32::try_from(event.len()).unwrap();
+        event[..4].copy_from_slice(&length.to_ne_bytes());
+        event
+    }
+
+    #[test]
+    fn an_event_says_which_file_system_it_is_of() {
+        let id = 0x0102_0304_0506_0708_u64;
+        let mut fid = id.to_ne_bytes().to_vec();
+        fid.extend([9; 12]);
+        let of = |events: &[Vec<u8>]| file_systems(&events.concat());
+        let known = Some(FsId::of(id));
+        let error = event(&[(5, &[1; 8]), (1, &fid)]);
+        assert_eq!(of(&[]), BTreeSet::new());
+        assert_eq!(of(std::slice::from_ref(&error)), BTreeSet::from([known]));
+        assert_eq!(of(&[event(&[])]), BTreeSet::from([None]), "lost events");
+        assert_eq!(
+            of(&[event(&[(5, &[1; 8])]), error.clone()]),
+            BTreeSet::from([None, known])
+        );
+        assert_eq!(of(&[error[..20].to_vec()]), BTreeSet::new(), "cut off");
+    }
+
+    #[test]
+    fn who_goes_on_with_errors_is_told_of_once_a_second_and_alarms_once() {
+        let [one, other] = [Some(FsId(1)), Some(FsId(2))];
+        let mut heard = Heard::default();
+        assert_eq!(heard.left(DEAF, Duration::ZERO), None);
+        let (mut told, mut alarms) = (0, 0);
+        let mut now = Duration::ZERO;
+        for turn in 1..=200 {
+            now = DEAF * turn;
+            let (news, is_alarm) = heard.take(BTreeSet::from([one]), now);
+            told += news.len();
+            alarms += u32::from(is_alarm);
+        }
+        assert_eq!((told, alarms), (10, 1), "in ten seconds");
+        assert_eq!(heard.left(DEAF, now), Some(DEAF));
+        let both = heard.take(BTreeSet::from([one, other]), now + DEAF);
+        assert!(
+            both.0.contains(&other) && both.1,
+            "the first of another one"
+        );
+        let later = heard.take(BTreeSet::from([one]), now + DEAF + QUIET);
+        assert!(later.0.contains(&one) && later.1, "after a quiet time");
+        assert_eq!(heard.each.len(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_events_make_it_panic(bytes: Vec<u8>, length: u8, record: u8) {
+            let _ = file_systems(&bytes);
+            let mut event = event(&[(1, &bytes[..bytes.len().min(64)])]);
+            event[0] = length;
+            event[26] = record;
+            let _ = file_systems(&event);
+        }
     }
 }

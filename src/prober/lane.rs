@@ -16,6 +16,7 @@ use crate::health::observation::{Device, Operation};
 use crate::probe::wire::Kind;
 
 use super::look::{self, Outcome, Task, Tools};
+use super::stack::Stack;
 
 /// Stack of a lane. The deepest path through a look needs less than half of it; pages of all lanes
 /// may be locked in memory, and there may be forty of them.
@@ -172,8 +173,36 @@ pub(super) struct Lane {
     pub(super) pending: usize,
     /// Age of the operation of this number, without pauses of the whole process.
     age: (u64, Duration),
-    /// Writes that the device had completed when the operation of this number was first reported.
-    written: (u64, u64),
+    /// What is under the file system that it serves. Kept here, because a reload may take away the
+    /// directory whose look others wait for.
+    pub(super) stack: Arc<Stack>,
+    pub(super) writes: Writes,
+}
+
+/// The writes that the devices had completed when the operation of this number was first reported.
+#[derive(Debug, Default)]
+pub(super) struct Writes {
+    sequence: u64,
+    first: Option<u64>,
+}
+
+impl Writes {
+    /// The devices have completed writes since this was first asked about the operation of that
+    /// number: that is then, when it is overdue. What was completed before, its own parts and the
+    /// writes with which a freeze begins, does not show that they go on; nor does a counter that
+    /// comes, goes or begins anew.
+    pub(super) fn go_on(&mut self, sequence: u64, written: Option<u64>) -> bool {
+        if self.sequence != sequence {
+            *self = Writes {
+                sequence,
+                first: None,
+            };
+        }
+        self.first = self.first.or(written);
+        self.first
+            .zip(written)
+            .is_some_and(|(first, now)| first < now)
+    }
 }
 
 impl Lane {
@@ -217,7 +246,8 @@ impl Lane {
             slot,
             pending: 0,
             age: (0, Duration::ZERO),
-            written: (0, 0),
+            stack: Arc::default(),
+            writes: Writes::default(),
         })
     }
 
@@ -233,16 +263,6 @@ impl Lane {
             // The thread ends only after this end of the queue is gone.
             let _ = self.jobs.send(std::mem::take(&mut self.waiting));
         }
-    }
-
-    /// The writes that its device had completed when this was first asked about the operation of
-    /// that number: that is then, when it is overdue. What was completed before, its own parts
-    /// and the writes with which a freeze begins, does not show that the device goes on.
-    pub(super) fn written_before(&mut self, sequence: u64, written: u64) -> u64 {
-        if self.written.0 != sequence {
-            self.written = (sequence, written);
-        }
-        self.written.1
     }
 
     /// What is in flight and how old it is. Call it once per heartbeat, with the attended time
@@ -326,6 +346,50 @@ mod tests {
         (slot, clock, time)
     }
 
+    /// Whatever comes and goes, only a counter that rises shows that the device goes on.
+    #[test]
+    fn only_a_rise_between_known_numbers_is_progress() {
+        let said = |operations: &[(u64, Option<u64>)]| -> Vec<bool> {
+            let mut writes = Writes::default();
+            let each = operations.iter();
+            each.map(|(number, written)| writes.go_on(*number, *written))
+                .collect()
+        };
+        assert_eq!(
+            said(&[(1, Some(5)), (1, Some(5)), (1, Some(6))]),
+            [false, false, true]
+        );
+        assert_eq!(
+            said(&[(1, Some(5)), (1, None), (1, Some(5))]),
+            [false; 3],
+            "one failed reading"
+        );
+        assert_eq!(
+            said(&[(1, Some(5)), (1, None), (1, None)]),
+            [false; 3],
+            "the device is gone"
+        );
+        assert_eq!(
+            said(&[(1, None), (1, Some(5)), (1, Some(5))]),
+            [false; 3],
+            "known late"
+        );
+        assert_eq!(
+            said(&[(1, Some(5)), (1, Some(0)), (1, Some(4))]),
+            [false; 3],
+            "counted anew"
+        );
+        assert_eq!(
+            said(&[(1, Some(5)), (2, Some(6)), (2, Some(6))]),
+            [false; 3],
+            "the next operation"
+        );
+        assert_eq!(
+            said(&[(1, Some(5)), (1, None), (1, Some(6))]),
+            [false, false, true]
+        );
+    }
+
     #[test]
     fn an_operation_is_shown_from_its_start_to_its_end() {
         let (slot, clock, _) = slot();
@@ -363,7 +427,8 @@ mod tests {
             slot: Arc::new(slot),
             pending: 0,
             age: (0, Duration::ZERO),
-            written: (0, 0),
+            stack: Arc::default(),
+            writes: Writes::default(),
         };
         let half = Duration::from_millis(500);
         assert_eq!(lane.in_flight(half), None);

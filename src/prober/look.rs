@@ -253,7 +253,7 @@ impl Round<'_> {
         let fs_type = task.fs_type.as_deref();
         self.found.look.ballast = self.step(Operation::Ballast, || {
             ballast::obey(task.ballast, place.as_fd(), fs_type, enough)
-                .map_err(|errno| failure(Operation::Ballast, errno, &path.join(FILE_NAME)))
+                .map_err(|fault| failure(fault.operation, fault.errno, &path.join(FILE_NAME)))
         })?;
         Ok(())
     }

@@ -105,6 +105,7 @@ impl Core {
             last_seq: self.last_seq,
             retention_bytes: options.retention_bytes,
             retention_age_millis: u64::try_from(age).unwrap_or(u64::MAX),
+            lock_memory: options.lock_memory,
         })
     }
 

@@ -49,6 +49,8 @@ pub struct StoreOptions {
     pub retention_bytes: u64,
     /// Events older than this are dropped.
     pub retention_age: Duration,
+    /// The writer locks its pages in memory, as the agent does.
+    pub lock_memory: bool,
 }
 
 /// An event as it is stored: its number and its JSON document.

@@ -11,7 +11,7 @@ use super::StoreError;
 use crate::child::frame;
 
 /// Version of these messages. Raise it with each change.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// Longest frame: the longest event with its listeners, and room to spare. A longer one is an error
 /// of ours and ends the conversation, so that nothing makes the other side allocate without limit.
@@ -48,6 +48,8 @@ pub(super) struct Hello {
     pub(super) last_seq: u64,
     pub(super) retention_bytes: u64,
     pub(super) retention_age_millis: u64,
+    /// Lock all pages of the writer in memory.
+    pub(super) lock_memory: bool,
 }
 
 /// One write. It is void if the file was opened again since (`session`): the agent then repeats
@@ -224,6 +226,7 @@ mod tests {
             last_seq: 5,
             retention_bytes: 1 << 20,
             retention_age_millis: 1000,
+            lock_memory: true,
         };
         let event = || Event {
             seq: 9,

@@ -18,7 +18,7 @@ use super::StoreError;
 use super::place::{FileId, Identity, Lock, Place};
 use super::tables::{OpenError, Retention, SEQ_LIMIT, Tables};
 use super::wire::{self, Answer, FRAME_LIMIT, Hello, Numbered, Ready, Request, VERSION};
-use crate::child::{Pipes, frame};
+use crate::child::{self, Pipes, frame};
 use crate::clock::Clock;
 use crate::health::dir::shown;
 use crate::health::moment::Elapsed;
@@ -182,6 +182,10 @@ struct Writer {
 
 impl Writer {
     fn meet(&mut self, hello: &Hello) {
+        if hello.lock_memory {
+            // The agent does the same, and reports what keeps both from it.
+            let _ = child::lock_memory();
+        }
         self.agent = Identity::of(hello.agent);
         self.last_seq = hello.last_seq;
         self.had_store = 0 < hello.last_seq;

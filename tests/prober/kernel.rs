@@ -22,15 +22,18 @@ async fn recorded(watch: &mut Watch) -> String {
         Report::Observed {
             observation: Observation::Recorded(what),
             ..
-        } => Some(what),
+        } => what,
         _ => None,
     };
     watch.until("recorded errors", wanted).await
 }
 
-async fn signal(watch: &mut Watch, begin: &str) -> String {
+async fn error(watch: &mut Watch, begin: &str) -> String {
     let wanted = |report| match report {
-        Report::Signal { what, .. } if what.starts_with(begin) => Some(what),
+        Report::Observed {
+            observation: Observation::FileSystemError(what),
+            ..
+        } if what.starts_with(begin) => Some(what),
         _ => None,
     };
     watch.until("signal", wanted).await
@@ -41,7 +44,7 @@ pub(crate) async fn sources(watch: &mut Watch) -> Sources {
     watch.prober.look(DirId(0), PROBE);
     let wanted = |report| match report {
         Report::Sources { sources, .. } => {
-            let kernel = ["fanotify", "diskstats", "sysfs-errors"];
+            let kernel = ["fanotify", "diskstats", "sysfs-errors", "psi"];
             let known = sources.active.iter();
             let known = known.chain(sources.missing.iter().map(|(name, _)| name));
             let known = known.filter(|name| kernel.contains(name)).count();
@@ -70,6 +73,7 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                     "fanotify",
                     "diskstats",
                     "sysfs-errors",
+                    "psi",
                 ];
                 assert_eq!(
                     (&sources.active[..], &sources.missing[..]),
@@ -78,7 +82,7 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                 fs::write(format!("/sys/fs/ext4/{name}/trigger_fs_error"), "1").unwrap();
                 let what = recorded(&mut watch).await;
                 assert!(what.contains("has recorded 1 error, the first"), "{what}");
-                let what = signal(&mut watch, "ext4").await;
+                let what = error(&mut watch, "ext4").await;
                 assert!(
                     what.starts_with("ext4 recorded an error in trigger_test"),
                     "{what}"
@@ -86,11 +90,14 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
                 // For the next prober it is of the past: a fact, and no reason to hurry.
                 let mut watch = Watch::of(&[&ext4.point]);
                 let next = |report| match report {
-                    Report::Signal { what, .. } => Some(Err(what)),
+                    Report::Observed {
+                        observation: Observation::FileSystemError(what),
+                        ..
+                    } => Some(Err(what)),
                     Report::Observed {
                         observation: Observation::Recorded(what),
                         ..
-                    } => Some(Ok(what)),
+                    } => what.map(Ok),
                     _ => None,
                 };
                 let what = watch.until("recorded errors", next).await.unwrap();
@@ -98,6 +105,52 @@ fn errors_that_ext4_records_are_a_signal_and_later_a_fact() {
             });
         },
     );
+}
+
+/// Only the directories of the file system that had an error hear of it, however often it has one.
+#[test]
+fn an_error_of_one_ext4_is_none_of_another() {
+    in_own_mounts("an_error_of_one_ext4_is_none_of_another", |root| {
+        let broken = Ext4::new(root, "broken");
+        let sound = Ext4::new(root, "sound");
+        run(async {
+            let mut watch = Watch::of(&[&sound.point, &broken.point]);
+            let mut sources = Vec::new();
+            let mut trigger = None;
+            for dir in [0, 1] {
+                let source = watch.mounted(dir).await.source;
+                let name = Path::new(&source).file_name().unwrap().to_str().unwrap();
+                trigger = Some(format!("/sys/fs/ext4/{name}/trigger_fs_error"));
+            }
+            for dir in [0, 1] {
+                watch.look(dir, PROBE).await;
+                watch.look(dir, PROBE).await;
+            }
+            let trigger = trigger.unwrap();
+            for _ in 0..2 {
+                fs::write(&trigger, "1").unwrap();
+                let reported = |report| match report {
+                    Report::Observed {
+                        dir,
+                        observation: Observation::FileSystemError(what),
+                    } => Some((dir, what)),
+                    _ => None,
+                };
+                for _ in 0..2 {
+                    let (dir, what) = watch.until("an error", reported).await;
+                    assert_eq!(dir, DirId(1), "{what}");
+                    sources.push(what);
+                }
+            }
+            let kernel = "the kernel reports an error of the file system";
+            assert!(sources.iter().any(|what| what == kernel), "{sources:?}");
+            let counter = "ext4 recorded an error in trigger_test";
+            assert!(
+                sources.iter().any(|what| what.starts_with(counter)),
+                "{sources:?}"
+            );
+        });
+    });
 }
 
 /// Nothing in the mount table, sysfs or statvfs says that an xfs was shut down: only using it does.
@@ -177,7 +230,7 @@ fn errors_that_btrfs_counts_are_a_signal() {
                 [("fanotify", "btrfs reports no errors".to_owned())]
             );
             fs::read(point.join("data")).unwrap_err();
-            let what = signal(&mut watch, "btrfs").await;
+            let what = error(&mut watch, "btrfs").await;
             assert!(what.contains("corruption_errs"), "{what}");
         });
         do_run("umount", &[text(&point)]);
@@ -202,6 +255,25 @@ fn what_has_no_device_says_so() {
                 ]
             );
         });
+    });
+}
+
+/// As with `psi=0` on the kernel's command line, which takes the folder away.
+#[test]
+fn a_kernel_without_pressure_is_no_source_of_it() {
+    in_own_mounts("a_kernel_without_pressure_is_no_source_of_it", |root| {
+        let point = tmpfs(root, "memory", "size=1m");
+        do_run("mount", &["-t", "tmpfs", "none", "/proc/pressure"]);
+        run(async {
+            let mut watch = Watch::of(&[&point]);
+            watch.alive().await;
+            let sources = sources(&mut watch).await;
+            let psi = sources.missing.iter().find(|(name, _)| *name == "psi");
+            let reason = psi.map(|(_, reason)| reason.as_str());
+            let expected = "the kernel has no PSI (before Linux 4.20, or psi=0)";
+            assert_eq!(reason, Some(expected));
+        });
+        do_run("umount", &["/proc/pressure"]);
     });
 }
 

@@ -28,6 +28,7 @@ fn options(state_dir: &Path) -> StoreOptions {
         program: PathBuf::from(env!("CARGO_BIN_EXE_dirkeeper")),
         retention_bytes: 16 << 20,
         retention_age: Duration::from_secs(30 * 24 * 3600),
+        lock_memory: false,
     }
 }
 

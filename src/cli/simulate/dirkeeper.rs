@@ -207,6 +207,7 @@ impl Simulated {
             thresholds,
             probe,
             require_mount,
+            root_ok: false,
             await_cookie,
             ballast: 0,
         });

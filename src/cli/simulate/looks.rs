@@ -243,6 +243,7 @@ impl Seen {
             probed,
             bookie_files: None,
             ballast: None,
+            pressure: None,
             failure,
         })
     }

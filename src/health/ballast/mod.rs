@@ -10,6 +10,7 @@ use super::moment::Elapsed;
 use super::observation::Space;
 use super::snapshot::DirView;
 use super::space;
+use super::words::bytes_text;
 
 /// Its name in the directory. One for each directory, so that agents and people find it.
 pub const FILE_NAME: &str = ".dirkeeper-ballast";
@@ -28,8 +29,9 @@ pub enum Order {
     Release,
 }
 
-/// What a journal allocates at a time unless the bookie's file says otherwise (`journalPreAllocSizeMB`).
-const JOURNAL_STEP: u64 = 16 << 20;
+/// What a journal allocates at a time where no bookie's file says it: the default of
+/// `journalPreAllocSizeMB`.
+pub(super) const JOURNAL_STEP: u64 = 16 << 20;
 
 /// A journal needs room for two such steps, and for what is written in so many seconds: the time in
 /// which a bookie notices and checkpoints. Less is an emergency, whatever the percentage.
@@ -64,7 +66,7 @@ pub enum BallastState {
     Waiting,
     /// It was given back, and is made again when there has been room for the dwell time.
     Released,
-    /// Something else has its name.
+    /// Something else has its name, or it may not be changed.
     Obstructed,
     /// The file system gives it no more room, by a quota or a limit.
     Refused,
@@ -108,6 +110,8 @@ pub struct BallastView {
 pub(super) struct Circumstances {
     pub(super) wanted: u64,
     pub(super) role: Role,
+    /// What the bookie allocates at a time for a journal file.
+    pub(super) journal_step: u64,
     pub(super) space: Option<Space>,
     pub(super) limits: Thresholds,
     /// Bytes a second by which others fill it.
@@ -276,7 +280,7 @@ impl Ballast {
     fn is_short(&self, now: Elapsed, facts: &Circumstances) -> bool {
         let ours = self.grew_at.is_some_and(|at| now < at + OWN_RATE);
         let rate = if ours { 0.0 } else { facts.fill_rate };
-        let near = |space: Space| space.available < journal_floor(rate);
+        let near = |space: Space| space.available < journal_floor(facts.journal_step, rate);
         facts.full || (facts.role == Role::Journal && facts.space.is_some_and(near))
     }
 
@@ -290,8 +294,9 @@ impl Ballast {
 }
 
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // saturates, and a rate is not below 0
-fn journal_floor(fill_rate: f64) -> u64 {
-    (JOURNAL_STEPS * JOURNAL_STEP).max((fill_rate * JOURNAL_SECONDS) as u64)
+fn journal_floor(step: u64, fill_rate: f64) -> u64 {
+    step.saturating_mul(JOURNAL_STEPS)
+        .max((fill_rate * JOURNAL_SECONDS) as u64)
 }
 
 /// Even an empty directory would be over a mark with all of it.
@@ -312,7 +317,7 @@ fn marks(space: &Space, facts: &Circumstances) -> u64 {
     let mut mark =
         space::writable_above(space, &facts.limits).max(space::warn_below(space, &facts.limits));
     if facts.role == Role::Journal {
-        mark = mark.max(journal_floor(0.0));
+        mark = mark.max(journal_floor(facts.journal_step, 0.0));
     }
     mark.saturating_add(spare)
 }
@@ -338,7 +343,7 @@ impl BallastView {
             }
             BallastState::Obstructed => {
                 format!(
-                    "something that is not the agent's file has the name {FILE_NAME}: remove it"
+                    "something that is not the agent's file, or may not be changed, has the name {FILE_NAME}: remove it"
                 )
             }
             BallastState::Refused => {
@@ -373,18 +378,6 @@ pub fn trouble(dirs: &[Arc<DirView>]) -> Option<String> {
         0 => first,
         more => format!("{first} (and {more} other directories)"),
     })
-}
-
-/// As people say it.
-#[allow(clippy::cast_precision_loss)] // one digit is shown
-pub(super) fn bytes_text(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    let unit = units.into_iter().find(|(size, _)| *size as f64 <= bytes);
-    unit.map_or_else(
-        || format!("{bytes:.0} B"),
-        |(size, name)| format!("{:.1} {name}", bytes / size as f64),
-    )
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::super::observation::{
     Operation, Space,
 };
 use super::super::policy::Policy;
+use super::super::restart::{BookieNeeds, tests::needs};
 use super::super::schedule::LookPlan;
 use super::super::tracker::Tracker;
 use super::{Order, trouble};
@@ -23,6 +24,7 @@ struct History {
     tracker: Tracker,
     id: DirId,
     dir: Dir,
+    policy: Policy,
     second: u64,
     /// MiB in use by others.
     used: u64,
@@ -53,6 +55,7 @@ impl History {
             },
             probe: ProbePolicy::default(),
             require_mount: false,
+            root_ok: false,
             await_cookie: false,
             ballast,
         };
@@ -60,6 +63,7 @@ impl History {
             tracker: Tracker::new(Policy::default()),
             id: DirId(0),
             dir,
+            policy: Policy::default(),
             second: 0,
             used: 100,
             file: Some(0),
@@ -88,8 +92,7 @@ impl History {
     fn configure(&mut self, ballast: u64) {
         self.dir.ballast = ballast;
         let (now, dirs) = (self.now(), vec![self.dir.clone()]);
-        self.tracker
-            .configure(now, dirs, Policy::default(), |_| None);
+        self.tracker.configure(now, dirs, self.policy, |_| None);
     }
 
     fn mounted(&mut self) {
@@ -168,6 +171,7 @@ impl History {
             probed: plan.probe,
             bookie_files: None,
             ballast: None,
+            pressure: None,
             failure: None,
         };
         if plan.ballast != Order::None {
@@ -269,6 +273,40 @@ fn a_journal_gets_it_back_before_it_is_full() {
     }
 }
 
+/// MiB that are left when a journal that grows by so many MiB a second gets its ballast back. Its
+/// bookie allocates by steps of so many MiB.
+fn left_when_given_back(step: Option<u64>, rate: u64) -> u64 {
+    let mut disk = History::new(Role::Journal, BALLAST);
+    disk.dir.thresholds.full = 0.99;
+    disk.policy.bookie = step.map(|step| BookieNeeds {
+        journal_step: step * MIB,
+        ..needs()
+    });
+    disk.configure(BALLAST);
+    let mut used = 600;
+    assert_eq!(disk.pass(used, 60).mib(), 64);
+    while disk.mib() == 64 && used < 1000 {
+        used += rate;
+        disk.pass(used, 1);
+    }
+    assert_eq!((disk.mib(), disk.state()), (0, "released"));
+    (SIZE - BALLAST) / MIB - used
+}
+
+#[test]
+fn two_of_the_bookies_own_steps_are_an_emergency_of_its_journal() {
+    assert_eq!(left_when_given_back(None, 1), 31);
+    assert_eq!(left_when_given_back(Some(16), 1), 31);
+    assert_eq!(left_when_given_back(Some(64), 1), 127);
+}
+
+#[test]
+fn so_is_less_than_is_written_in_thirty_seconds() {
+    assert_eq!(left_when_given_back(None, 4), 116);
+    assert_eq!(left_when_given_back(Some(64), 4), 124);
+    assert_eq!(left_when_given_back(Some(64), 8), 232);
+}
+
 /// btrfs counts blocks late, so that what we took looks like the bookie's writes.
 #[test]
 fn our_own_filling_is_no_emergency_of_a_journal() {
@@ -361,7 +399,7 @@ fn what_cannot_be_made_is_said_and_keeps_no_directory_full() {
     for (disk, words) in [
         (
             &foreign,
-            "something that is not the agent's file has the name",
+            "something that is not the agent's file, or may not be changed, has the name",
         ),
         (&limited, "only 16.0 MiB of 64.0 MiB can be held"),
         (&large, "990.0 MiB do not fit beside the thresholds"),

@@ -55,10 +55,6 @@ impl History {
             .push_back(STEPS.map(|step| durations.get(&step).map_or(ABSENT, micros)));
     }
 
-    pub(super) fn clear(&mut self) {
-        self.probes.clear();
-    }
-
     /// Microseconds of the newest probes, at most `count` of them, newest first.
     pub(super) fn newest(&self, step: Operation, count: usize) -> impl Iterator<Item = u32> {
         let place = STEPS.iter().position(|known| *known == step);

@@ -11,7 +11,7 @@ use super::moment::Elapsed;
 use super::observation::{Durations, Medium, Operation};
 use super::outlier::{self, Comparison};
 use super::status::{Cause, LatencyStatus, Reason};
-use history::{History, STEPS};
+use history::{History, STEPS, middle};
 use score::Score;
 
 pub use history::StepView;
@@ -54,6 +54,8 @@ struct Siblings {
     rounds: u32,
     back_since: Option<Elapsed>,
     reason: Option<Reason>,
+    /// By which comparison it was told.
+    told: Option<(Operation, Comparison)>,
 }
 
 /// What the snapshot shows of it.
@@ -130,7 +132,7 @@ impl LatencyAxis {
 
     /// Another disk is there now: what the old one took says nothing about it.
     pub fn forget(&mut self) {
-        self.history.clear();
+        *self = LatencyAxis::default();
     }
 
     /// Microseconds that a step took in the newest probes.
@@ -144,7 +146,8 @@ impl LatencyAxis {
     }
 
     /// Takes in one round of comparisons with siblings, one for each of [`COMPARED`]. None: nobody
-    /// can say, which is held against no disk; an outlier comes back by it as by a good one.
+    /// can say. That makes no disk an outlier, and one that is stays it until it is back by the
+    /// limit of its day: siblings that are gone say nothing good about it.
     pub(super) fn compared(
         &mut self,
         now: Elapsed,
@@ -156,11 +159,19 @@ impl LatencyAxis {
         let mut known = COMPARED.into_iter().zip(round);
         let over = known.find_map(|(step, found)| Some((step, found.filter(Comparison::is_over)?)));
         siblings.over = over.is_some();
-        let is_back = round.iter().flatten().all(Comparison::is_back);
+        let is_back = match siblings.told {
+            Some((step, told)) if round.iter().all(Option::is_none) => {
+                let mut micros: Vec<u32> = self.history.newest(step, outlier::NEWEST).collect();
+                micros.sort_unstable();
+                middle(&micros).is_some_and(|own| told.at(own).is_back())
+            }
+            _ => round.iter().flatten().all(Comparison::is_back),
+        };
         if let Some((step, comparison)) = over {
             siblings.rounds = (siblings.rounds + 1).min(OUTLIER_ROUNDS);
             siblings.back_since = None;
             if siblings.rounds == OUTLIER_ROUNDS {
+                siblings.told.get_or_insert((step, comparison));
                 siblings.reason.get_or_insert_with(|| Reason {
                     cause: Cause::Timeout,
                     operation: step,
@@ -178,6 +189,7 @@ impl LatencyAxis {
         let since = *siblings.back_since.get_or_insert(now);
         if dwell <= now.saturating_sub(since) {
             siblings.reason = None;
+            siblings.told = None;
         }
     }
 }
@@ -278,9 +290,10 @@ mod tests {
         let mut word = String::new();
         for (round, sign) in (0..).zip(rounds.chars()) {
             let now = Duration::from_secs(round * 10);
-            let fast = Durations::from([(Operation::Sync, Duration::from_millis(1))]);
+            let millis = if "x!".contains(sign) { 48 } else { 1 };
+            let took = Durations::from([(Operation::Sync, Duration::from_millis(millis))]);
             let (slow, dwell) = (Duration::from_millis(250), Duration::from_secs(20));
-            axis.observe(now, &fast, slow, Medium::SolidState, dwell);
+            axis.observe(now, &took, slow, Medium::SolidState, dwell);
             let sync = match sign {
                 'x' => group(48_000),
                 '-' => group(25_000),
@@ -310,8 +323,10 @@ mod tests {
         assert_eq!(among_siblings("xxx..-..-...."), "uusssssssssnn");
     }
 
+    /// Missing siblings are no good news: by the limit of its day it stays or comes back.
     #[test]
-    fn without_siblings_an_outlier_comes_back() {
-        assert_eq!(among_siblings("xxx??????"), "uusssnnnn");
+    fn without_siblings_an_outlier_is_held_against_itself() {
+        assert_eq!(among_siblings("xxx!!!!!!"), "uusssssss");
+        assert_eq!(among_siblings("xxx???????"), "uusssssnnn");
     }
 }

@@ -21,6 +21,7 @@ impl Track {
         Circumstances {
             wanted: self.dir.ballast,
             role: self.dir.role,
+            journal_step: self.journal_step,
             space: self.last_space,
             limits,
             fill_rate: self.forecast.fill_rate(),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::access::AccessAxis;
-use super::ballast::{Ballast, Order};
+use super::ballast::{Ballast, JOURNAL_STEP, Order};
 use super::bookie::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
@@ -18,7 +18,9 @@ use super::identity::Pin;
 use super::journal::JournalView;
 use super::latency::LatencyAxis;
 use super::moment::{Elapsed, Moment};
-use super::observation::{Cookie, Device, Durations, Medium, Mount, Observation, Operation, Space};
+use super::observation::{
+    Cookie, Device, Durations, Medium, Mount, Observation, Operation, Pressure, Space,
+};
 use super::outlier::Sample;
 use super::policy::HighPriorityRoom;
 use super::schedule::{self, LookPlan, Schedule, Wait};
@@ -55,12 +57,16 @@ pub struct Track {
     pub(super) pin_changed: bool,
     pub(super) last_space: Option<Space>,
     pub(super) durations: Durations,
+    /// At the newest probe, if that took long.
+    pub(super) pressure: Option<Pressure>,
     pub(super) last_looked: Option<Moment>,
     pub(super) last_probe_success: Option<Moment>,
     pub(super) cookie: Cookie,
     pub(super) sources: Sources,
     /// What the kernel said by itself, oldest first.
     pub(super) signals: VecDeque<(Moment, String)>,
+    /// When an error of the file system last hurried a look.
+    error_hurried: Option<Elapsed>,
     /// What the file system has recorded of its own errors.
     pub(super) recorded: Option<String>,
     pub(super) schedule: Schedule,
@@ -81,7 +87,11 @@ pub struct Track {
     /// What they come to together with those of other directories.
     pub(super) journal_view: Option<JournalView>,
     pub(super) ballast: Ballast,
+    /// What the bookie allocates at a time for a journal file.
+    pub(super) journal_step: u64,
     ballast_given: Option<u64>,
+    /// It may be an empty mount point, see `root_disk`.
+    pub(super) doubtful: bool,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
     at_home: bool,
@@ -131,11 +141,13 @@ impl Track {
             pin_changed: false,
             last_space: None,
             durations: Durations::new(),
+            pressure: None,
             last_looked: None,
             last_probe_success: None,
             cookie: Cookie::NotRead,
             sources: Sources::default(),
             signals: VecDeque::new(),
+            error_hurried: None,
             recorded: None,
             schedule: Schedule::new(id),
             told: Told::default(),
@@ -151,7 +163,9 @@ impl Track {
             bookie_files: None,
             journal_view: None,
             ballast: Ballast::default(),
+            journal_step: JOURNAL_STEP,
             ballast_given: None,
+            doubtful: false,
             boot_id: String::new(),
             at_home: false,
             stale_looks: 0,
@@ -166,7 +180,8 @@ impl Track {
             Observation::InFlight(in_flight) => self.in_flight(in_flight),
             Observation::Mounted(mount) => self.mounted(now, mount),
             Observation::Stalled(what) => self.access.set_stalled(what),
-            Observation::Recorded(what) => self.recorded = Some(what),
+            Observation::Recorded(what) => self.recorded = what,
+            Observation::FileSystemError(what) => self.erred(now, what),
             Observation::ProberLost(text) => {
                 self.access.set_stalled(None);
                 self.access.lost(Reason {
@@ -182,6 +197,22 @@ impl Track {
     /// Something suspicious was seen: a full look as soon as possible, and a line of evidence.
     pub fn signal(&mut self, now: Moment, what: String) {
         self.schedule.hurry(now.elapsed, true);
+        self.keep(now, what);
+    }
+
+    /// The first error is a reason to look at once. Of a file system that goes on with errors each
+    /// probe may make the next one: those that follow hurry it once an interval.
+    fn erred(&mut self, now: Moment, what: String) {
+        let interval = self.dir.probe.interval;
+        let hurried = self.error_hurried;
+        if hurried.is_none_or(|at| interval <= now.elapsed.saturating_sub(at)) {
+            self.error_hurried = Some(now.elapsed);
+            self.schedule.hurry(now.elapsed, true);
+        }
+        self.keep(now, what);
+    }
+
+    fn keep(&mut self, now: Moment, what: String) {
         self.signals.retain(|(_, known)| *known != what);
         if self.signals.len() == SIGNALS {
             self.signals.pop_front();
@@ -198,7 +229,6 @@ impl Track {
     /// The next look, if one is due; it counts as under way from now on.
     pub fn begin_look(&mut self, now: Moment) -> Option<LookPlan> {
         let full = self.schedule.begin(now.elapsed)?;
-        let device = self.pin.as_ref().and_then(|pin| pin.identity.device);
         // Nothing is written before it is known that this is the right disk. It is probed again as
         // soon as it is back: good rounds are what ends `vanished` and `replaced`.
         let identified = self.pin.is_some() && self.boot_known() && self.at_home;
@@ -212,7 +242,6 @@ impl Track {
         Some(LookPlan {
             full,
             probe: self.probe_asked,
-            device: device.filter(|_| identified),
             ballast,
         })
     }

@@ -9,6 +9,7 @@ use super::super::moment::Moment;
 use super::super::observation::{
     Cookie, Failure, Identity, InFlight, Look, Mount, Operation, Space,
 };
+use super::super::root_disk;
 use super::super::space;
 use super::super::status::{AccessStatus, Cause, Reason};
 use super::{STALE_LOOKS, Track, full_wait};
@@ -87,6 +88,14 @@ impl Track {
             (None, Some(failure)) => self.failed(now, failure),
             (Some(false), _) | (None, None) => self.access.answered(),
         }
+        if self.is_doubted() {
+            self.access.lost(Reason {
+                cause: Cause::Missing,
+                operation: Operation::Mountinfo,
+                errno: None,
+                message: root_disk::text(&self.dir),
+            });
+        }
         let space = self.space_wait();
         let facts = self.circumstances();
         let release = self.ballast.observe(now.elapsed, &facts) && self.at_home;
@@ -105,6 +114,12 @@ impl Track {
         } else if back || self.wants_another_probe(&look) {
             self.schedule.hurry(now.elapsed, false);
         }
+    }
+
+    /// Perhaps an empty mount point: nothing is pinned, judged or written before its disk is there,
+    /// a bookie was initialised in it, or somebody says that it is right.
+    fn is_doubted(&self) -> bool {
+        self.doubtful && self.pin.is_none() && self.awaits_cookie()
     }
 
     /// A refused write keeps a directory full; ask again as soon as the numbers look better. An
@@ -141,6 +156,9 @@ impl Track {
             && let Some(reason) = identity::not_mounted(&seen.canonical, mount)
         {
             self.access.set(AccessStatus::Vanished, reason);
+            return Some(false);
+        }
+        if self.is_doubted() {
             return Some(false);
         }
         let Some(pin) = &self.pin else {
@@ -210,6 +228,7 @@ impl Track {
         if look.probed {
             self.last_probe_success = Some(now);
             self.durations.clone_from(&look.durations);
+            self.pressure = look.pressure;
             let (slow, medium) = (self.dir.probe.slow, self.medium());
             let dwell = self.dir.thresholds.dwell;
             self.latency

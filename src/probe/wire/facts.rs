@@ -10,7 +10,7 @@ use crate::health::observation::{
     Mount, Space,
 };
 
-use super::{WirePath, device_of, operation_code, operation_of};
+use super::{WirePath, device_of, operation_code, operation_of, pressure_code, pressure_of};
 
 /// [`Look`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +21,7 @@ pub struct WireLook {
     probed: bool,
     bookie_files: Option<Box<WireBookieFiles>>,
     ballast: Option<u64>,
+    pressure: Option<(u8, u8)>,
     failure: Option<WireFailure>,
 }
 
@@ -113,6 +114,7 @@ impl From<Look> for WireLook {
             probed: look.probed,
             bookie_files: look.bookie_files.map(|files| Box::new(files.into())),
             ballast: look.ballast,
+            pressure: look.pressure.map(pressure_code),
             failure: look.failure.map(WireFailure::from),
         }
     }
@@ -137,6 +139,7 @@ impl From<WireLook> for Look {
             probed: look.probed,
             bookie_files: look.bookie_files.map(|files| BookieFiles::from(*files)),
             ballast: look.ballast,
+            pressure: look.pressure.map(pressure_of),
             failure: look.failure.map(Failure::from),
         }
     }

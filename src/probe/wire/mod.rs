@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 use crate::child::frame;
 use crate::health::ballast::Order;
 use crate::health::dir::Role;
-use crate::health::observation::{Device, Operation};
+use crate::health::observation::{Device, Operation, Pressure};
 
 pub use facts::{WireLook, WireMount};
 
 /// Version of everything below. Raised with each change of a message: agent and prober are the
 /// same file, but that file may be replaced while an agent runs, and then the next prober is newer.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest frame. The longest message holds two paths (4 KiB each at most) and one line of the
 /// mount table with its options (a page each); four times that leaves room for details.
@@ -169,7 +169,14 @@ pub enum Answer {
     Recorded {
         /// Which directory.
         dir: u32,
-        /// How many, in words.
+        /// How many, in words; none when they were set back.
+        what: Option<String>,
+    },
+    /// The file system had an error.
+    FileSystemError {
+        /// Which directory.
+        dir: u32,
+        /// Which error, as far as known.
         what: String,
     },
     /// Something suspicious.
@@ -190,6 +197,8 @@ pub enum KernelSource {
     Diskstats,
     /// Counters of errors that a file system keeps.
     SysfsErrors,
+    /// How much of the time tasks of the machine waited for any disk.
+    Psi,
 }
 
 impl KernelSource {
@@ -200,6 +209,7 @@ impl KernelSource {
             KernelSource::Fanotify => "fanotify",
             KernelSource::Diskstats => "diskstats",
             KernelSource::SysfsErrors => "sysfs-errors",
+            KernelSource::Psi => "psi",
         }
     }
 }
@@ -244,6 +254,18 @@ impl From<WirePath> for PathBuf {
     fn from(path: WirePath) -> Self {
         PathBuf::from(OsString::from_vec(path.0))
     }
+}
+
+/// Percents of some and full.
+#[must_use]
+pub const fn pressure_code(pressure: Pressure) -> (u8, u8) {
+    (pressure.some, pressure.full)
+}
+
+/// The pressure of such percents.
+#[must_use]
+pub const fn pressure_of((some, full): (u8, u8)) -> Pressure {
+    Pressure { some, full }
 }
 
 /// Place of a role in [`Role::ALL`].
@@ -353,6 +375,7 @@ mod tests {
                 unreadable: Some("text".to_owned()),
             }),
             ballast: Some(8),
+            pressure: Some(Pressure { some: 9, full: 7 }),
             failure: Some(Failure {
                 operation: Operation::Sync,
                 errno: Some(5),

@@ -25,10 +25,11 @@ use crate::health::observation::Operation;
 use crate::probe::wire::{self, Answer, KernelSource, MAX_FRAME, VERSION};
 
 use super::errors::Counter;
-use super::kernel::{self, News, Wanted};
+use super::kernel::{self, FsId, News, Wanted};
 use super::lane::{Done, Lane, LaneKey, Time};
 use super::look::{Outcome, Tools};
 use super::mount::Table;
+use super::pressure;
 
 use self::pulse::Pulse;
 use self::watched::Watched;
@@ -42,6 +43,10 @@ const MAX_GAP: Duration = Duration::from_secs(1);
 
 /// An operation in flight is reported from this age on.
 const REPORTED_AGE: Duration = Duration::from_secs(1);
+
+/// A look that took so long is told with the pressure: below it none is slow, if it is not set lower
+/// (`health::outlier`), and the file costs a fraction of a millisecond.
+const PRESSURE_FROM: Duration = Duration::from_millis(10);
 
 /// How long the greeting waits for the first mount table. That takes a millisecond, unless a file
 /// system has to ask a dead disk for its part of it; then we begin without.
@@ -194,7 +199,7 @@ impl Control {
                 self.table = Some(table);
                 self.mounts_changed()
             }
-            Message::News(News::FileSystemError) => self.file_system_error(),
+            Message::News(News::FileSystemErrors(of)) => self.file_system_errors(&of),
             Message::News(News::Counted(news)) => self.counted(news),
         }
     }
@@ -227,13 +232,20 @@ impl Control {
         let Some(watched) = self.dirs.get_mut(&dir) else {
             return Ok(());
         };
-        let Outcome::Looked(found) = outcome else {
+        let Outcome::Looked(mut found) = outcome else {
             return Ok(());
         };
+        if PRESSURE_FROM <= found.look.durations.values().sum::<Duration>() {
+            found.look.pressure = pressure::read().ok();
+        }
         watched.look = None;
         watched.uuid = found.uuid.or(watched.uuid.take());
         let sources = match found.errors_watched {
-            Some(result) => watched.source(KernelSource::Fanotify, result.err()),
+            Some(result) => {
+                let identity = found.look.identity.as_ref().filter(|_| result.is_ok());
+                watched.fsid = identity.map(|seen| FsId::of(seen.fsid));
+                watched.source(KernelSource::Fanotify, result.err())
+            }
             None => false,
         };
         let table = watched.mount.as_ref().is_some_and(|mount| mount.read_only);

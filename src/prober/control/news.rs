@@ -1,13 +1,17 @@
 //! What the kernel says by itself about the directories: where they are mounted, what is below, and
 //! which errors their file systems had.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::sync::Arc;
 
 use crate::health::dir::DirId;
 use crate::probe::wire::{Answer, KernelSource};
 
 use super::super::errors::{Counted, Counter};
+use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
+use super::super::pressure;
 use super::Control;
 use super::watched::what_changed;
 
@@ -33,15 +37,23 @@ impl Control {
         Ok(())
     }
 
-    /// The kernel does not say here which file system it was.
-    pub(super) fn file_system_error(&mut self) -> io::Result<()> {
-        let dirs = self.dirs.iter().filter(|(_, each)| {
-            let watched = each.sources.get(&KernelSource::Fanotify);
-            watched == Some(&None)
-        });
+    /// Where the kernel does not say which file system it was, it may have been each.
+    pub(super) fn file_system_errors(&mut self, of: &BTreeSet<Option<FsId>>) -> io::Result<()> {
+        let dirs = self.dirs.iter().filter(|(_, each)| each.fsid.is_some());
+        let dirs = dirs.filter(|(_, each)| of.contains(&None) || of.contains(&each.fsid));
         let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
-        let what = "the kernel reports an error of this or another watched file system";
-        dirs.into_iter().try_for_each(|dir| self.signal(dir, what))
+        let what = match of.contains(&None) {
+            true => "the kernel reports an error of this or another watched file system",
+            false => "the kernel reports an error of the file system",
+        };
+        dirs.into_iter().try_for_each(|dir| self.erred(dir, what))
+    }
+
+    fn erred(&mut self, dir: DirId, what: &str) -> io::Result<()> {
+        self.say(&Answer::FileSystemError {
+            dir: dir.0,
+            what: what.to_owned(),
+        })
     }
 
     /// Says what the mount table has for a directory, if that is news; a change is a reason for
@@ -85,7 +97,13 @@ impl Control {
         let counter = self.tools.facts.counter(entry);
         watched.source(KernelSource::Diskstats, stack.as_ref().err().cloned());
         watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
-        watched.stack = stack.unwrap_or_default();
+        watched.source(KernelSource::Psi, pressure::read().err());
+        watched.stack = Arc::new(stack.unwrap_or_default());
+        for key in [LaneKey::Unresolved(dir), watched.lane(dir)] {
+            if let Some(lane) = self.lanes.get_mut(&key) {
+                lane.stack = Arc::clone(&watched.stack);
+            }
+        }
         watched.counter = counter.ok();
         let known = watched.counter.as_ref();
         let recorded = known
@@ -99,8 +117,11 @@ impl Control {
                 what: None,
             })?;
         }
-        if let Some(what) = recorded {
-            self.say(&Answer::Recorded { dir: dir.0, what })?;
+        if recorded.is_some() {
+            self.say(&Answer::Recorded {
+                dir: dir.0,
+                what: recorded,
+            })?;
         }
         self.follow();
         Ok(())
@@ -135,23 +156,26 @@ impl Control {
 
     /// File systems counted errors: old ones are a fact, new ones a reason to look at once.
     pub(super) fn counted(&mut self, news: Vec<Counted>) -> io::Result<()> {
-        for Counted {
-            counter,
-            count,
-            has_risen,
-        } in news
-        {
+        for news in news {
+            let Counted {
+                counter,
+                text,
+                newest,
+            } = news;
             let dirs = self.dirs.iter();
             let dirs = dirs.filter(|(_, each)| each.counter.as_ref() == Some(&counter));
             let dirs: Vec<DirId> = dirs.map(|(dir, _)| *dir).collect();
             for dir in dirs {
-                let what = count.text.clone();
+                let what = text.clone();
                 self.say(&Answer::Recorded { dir: dir.0, what })?;
-                if has_risen {
-                    self.signal(dir, &count.newest)?;
+                if let Some(newest) = &newest {
+                    self.erred(dir, newest)?;
                 }
             }
-            self.recorded.insert(counter, count.text);
+            match text {
+                Some(text) => drop(self.recorded.insert(counter, text)),
+                None => drop(self.recorded.remove(&counter)),
+            }
         }
         Ok(())
     }

@@ -57,14 +57,6 @@ impl Pulse {
         self.wait = (cost * SHARE_OF_A_CORE).min(LONGEST_INTERVAL);
         Some(read)
     }
-
-    /// Writes that these devices have completed.
-    fn written(&self, devices: &[Device]) -> u64 {
-        let written = devices
-            .iter()
-            .filter_map(|device| self.stats.written(*device));
-        written.fold(0, u64::wrapping_add)
-    }
 }
 
 impl Control {
@@ -83,7 +75,7 @@ impl Control {
         let pressure = if overdue.is_empty() {
             None
         } else {
-            pressure::read()
+            pressure::read().ok()
         };
         let mut waiting = Vec::new();
         for (dir, watched) in &self.dirs {
@@ -97,7 +89,7 @@ impl Control {
                     age: overdue.age,
                     device_writes: overdue.device_writes,
                     stalled: overdue.stalled,
-                    pressure,
+                    pressure: pressure.map(wire::pressure_code),
                     behind: (running.dir != *dir).then_some(running.dir.0),
                 });
             }
@@ -112,17 +104,15 @@ impl Control {
             else {
                 continue;
             };
-            let stack = self.dirs.get(&running.dir).map(|each| &each.stack);
-            let (own, chain) = stack.map_or((&[][..], &[][..]), |stack| (&stack.own, &stack.chain));
-            let written = self.pulse.written(own);
-            let stalled = chain
-                .iter()
-                .filter_map(|device| self.pulse.stats.stalled(*device));
+            let stats = &self.pulse.stats;
+            let written = stats.written(&lane.stack.own);
+            let chain = lane.stack.chain.iter();
+            let stalled = chain.filter_map(|device| stats.stalled(*device)).max();
             let overdue = Overdue {
                 running,
                 age,
-                device_writes: lane.written_before(running.sequence, written) != written,
-                stalled: stalled.max(),
+                device_writes: lane.writes.go_on(running.sequence, written),
+                stalled,
             };
             all.insert(*key, overdue);
         }

@@ -5,8 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::sys::mman::{MlockAllFlags, mlockall};
-
+use crate::child;
 use crate::health::dir::{DirId, path_text};
 use crate::probe::wire::{Request, VERSION, role_of};
 
@@ -99,9 +98,10 @@ impl Control {
         let token = self.last_token;
         let lane = watched.lane(dir);
         watched.look = Some(Outstanding { token, asked, lane });
-        let task = watched.task(asked);
+        let (task, stack) = (watched.task(asked), Arc::clone(&watched.stack));
         match self.lane(lane) {
             Ok(lane) => {
+                lane.stack = stack;
                 lane.give(Job { token, dir, task });
                 Ok(())
             }
@@ -136,7 +136,7 @@ fn greeted(version: u32, lock_memory: bool) -> io::Result<()> {
     }
     if lock_memory {
         // The agent does the same, and reports what keeps both from it.
-        let _ = mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE);
+        let _ = child::lock_memory();
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::health::ballast::Order;
 use crate::health::dir::{DirId, Role, path_text};
@@ -10,6 +11,7 @@ use crate::health::observation::Mount;
 use crate::probe::wire::{KernelSource, Kind, Place, device_of};
 
 use super::super::errors::Counter;
+use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
 use super::super::look::{Guard, KnownUuid, Task};
 use super::super::stack::Stack;
@@ -23,9 +25,11 @@ pub(super) struct Watched {
     pub(super) mount: Option<Mount>,
     pub(super) uuid: Option<KnownUuid>,
     /// The devices under it.
-    pub(super) stack: Stack,
+    pub(super) stack: Arc<Stack>,
     /// Where its file system counts errors.
     pub(super) counter: Option<Counter>,
+    /// The id of its file system, once errors of that are watched.
+    pub(super) fsid: Option<FsId>,
     /// What the kernel tells by itself; with the reason where it does not.
     pub(super) sources: BTreeMap<KernelSource, Option<String>>,
     /// The agent was told that a device of the stack is stalled.
@@ -68,8 +72,9 @@ impl Watched {
             pinned,
             mount: None,
             uuid: None,
-            stack: Stack::default(),
+            stack: Arc::default(),
             counter: None,
+            fsid: None,
             sources: BTreeMap::new(),
             stalled: false,
             read_only: false,
