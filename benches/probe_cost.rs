@@ -53,12 +53,12 @@ const HIDING: f64 = 2.0;
 /// a slice has too few appends to be like another.
 const DECIDES: &str = "p99";
 
-/// What a comparison comes to, the worst last; each but the first has its exit code.
+/// Where a factor lies beside the noise, the worst last; each but the first has its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
-    WithinNoise = 0,
-    LostInNoise = 3,
-    BeyondNoise = 4,
+    Within = 0,
+    Lost = 3,
+    Beyond = 4,
 }
 
 impl Verdict {
@@ -66,19 +66,19 @@ impl Verdict {
     /// cost, and no figure to be believed either.
     fn of(ratio: f64, most: f64) -> Verdict {
         if ratio > most {
-            Verdict::BeyondNoise
+            Verdict::Beyond
         } else if most < HIDING && 1.0 / most <= ratio {
-            Verdict::WithinNoise
+            Verdict::Within
         } else {
-            Verdict::LostInNoise
+            Verdict::Lost
         }
     }
 
     fn words(self) -> &'static str {
         match self {
-            Verdict::WithinNoise => "within noise",
-            Verdict::LostInNoise => "lost in noise",
-            Verdict::BeyondNoise => "beyond noise",
+            Verdict::Within => "within noise",
+            Verdict::Lost => "lost in noise",
+            Verdict::Beyond => "beyond noise",
         }
     }
 }
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
 
 /// Prints all figures; returns the worst verdict of the percentile that decides.
 fn report(slices: &[Vec<Slice>; WATCHERS.len()]) -> Verdict {
-    let mut worst = Verdict::WithinNoise;
+    let mut worst = Verdict::Within;
     for (number, (percentile, _)) in PERCENTILES.into_iter().enumerate() {
         let of = |watcher: usize| {
             let mut values: Vec<f64> = slices[watcher].iter().map(|slice| slice[number]).collect();
