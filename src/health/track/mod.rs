@@ -1,7 +1,7 @@
 //! One directory: takes in observations, keeps the three axes, and says which of them changed.
 //! Knows nothing of other directories and tells nobody; `tracker` does that.
 
-mod ballast;
+pub(super) mod ballast;
 mod take;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,6 +25,7 @@ use super::schedule::{self, LookPlan, Schedule, Wait};
 use super::snapshot::{ForecastView, Sources};
 use super::space::{self, SpaceAxis};
 use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
+use ballast::Beside;
 
 /// Status changes kept for the page and the API: a day of one an hour, and then some.
 const HISTORY: usize = 32;
@@ -81,6 +82,8 @@ pub struct Track {
     /// What they come to together with those of other directories.
     pub(super) journal_view: Option<JournalView>,
     pub(super) ballast: Ballast,
+    /// As of the newest look.
+    pub(super) beside: Beside,
     ballast_given: Option<u64>,
     boot_id: String,
     /// The newest look was at the pinned disk, and nothing was heard since that says otherwise.
@@ -151,6 +154,7 @@ impl Track {
             bookie_files: None,
             journal_view: None,
             ballast: Ballast::default(),
+            beside: Beside::default(),
             ballast_given: None,
             boot_id: String::new(),
             at_home: false,
@@ -316,8 +320,7 @@ impl Track {
             return longest;
         };
         let limits = &self.dir.thresholds;
-        // The forecast counts the ballast as available, so that it sees others' writes only.
-        let held = self.ballast.held();
+        let held = self.ballast_around();
         let marks = [
             space::full_below(space, limits).saturating_add(held),
             space::warn_below(space, limits).saturating_add(held),
