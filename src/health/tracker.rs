@@ -22,6 +22,7 @@ use super::schedule::LookPlan;
 use super::snapshot::{DirView, Histogram, Sources};
 use super::space;
 use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
+use super::track::ballast::Beside;
 use super::track::{AxisChange, Track};
 use super::view::{back_to_good, reason, view};
 use super::words::bytes_text;
@@ -116,6 +117,7 @@ impl Tracker {
                     histogram.observe(*duration);
                 }
             }
+            self.tracks[place].beside = Beside::of(&self.tracks, place);
         }
         let is_mount = matches!(observation, Observation::Mounted(_));
         let track = &mut self.tracks[place];
@@ -508,7 +510,7 @@ impl Tracker {
         let track = &mut self.tracks[place];
         track.forecast_view = track.last_space.and_then(|space| {
             let target = space::full_below(&space, &track.dir.thresholds)
-                .saturating_add(track.ballast.held());
+                .saturating_add(track.ballast_around());
             track.forecast.estimate(target)
         });
         let forecast = track.forecast_view;

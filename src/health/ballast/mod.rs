@@ -116,6 +116,8 @@ pub(super) struct Circumstances {
     pub(super) limits: Thresholds,
     /// Bytes a second by which others fill it.
     pub(super) fill_rate: f64,
+    /// When ballast last grew in another directory of the file system.
+    pub(super) grew_beside: Option<Elapsed>,
     /// Full for want of bytes or by a quota. Removing bytes gives nobody inodes.
     pub(super) full: bool,
     /// Nothing is known that keeps us from changing files in it.
@@ -208,6 +210,11 @@ impl Ballast {
         self.held.unwrap_or_default()
     }
 
+    /// When it last grew by an order of ours.
+    pub(super) fn grew_at(&self) -> Option<Elapsed> {
+        self.grew_at
+    }
+
     /// It grows: the next full look is due soon.
     pub(super) fn is_filling(&self, now: Elapsed, facts: &Circumstances) -> bool {
         matches!(self.order(now, facts), Order::Fill(_))
@@ -268,7 +275,7 @@ impl Ballast {
         let calm = self
             .calm_since
             .is_some_and(|since| since + facts.limits.dwell <= now);
-        let may_grow = calm && self.refused_at.is_none();
+        let may_grow = calm && facts.well && self.refused_at.is_none();
         if wanted < held || (held < wanted && may_grow) {
             return Order::Fill(wanted);
         }
@@ -278,7 +285,8 @@ impl Ballast {
     /// Full, or for a journal so near to it that the bookie may end (BookKeeper #4855): read-only
     /// does not empty a journal, so it needs room while it still works.
     fn is_short(&self, now: Elapsed, facts: &Circumstances) -> bool {
-        let ours = self.grew_at.is_some_and(|at| now < at + OWN_RATE);
+        let grew_at = self.grew_at.max(facts.grew_beside);
+        let ours = grew_at.is_some_and(|at| now < at + OWN_RATE);
         let rate = if ours { 0.0 } else { facts.fill_rate };
         let near = |space: Space| space.available < journal_floor(facts.journal_step, rate);
         facts.full || (facts.role == Role::Journal && facts.space.is_some_and(near))

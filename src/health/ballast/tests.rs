@@ -12,7 +12,7 @@ use super::super::policy::Policy;
 use super::super::restart::{BookieNeeds, tests::needs};
 use super::super::schedule::LookPlan;
 use super::super::tracker::Tracker;
-use super::{Order, trouble};
+use super::{Ballast, Circumstances, Order, trouble};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 1024 * MIB;
@@ -26,6 +26,8 @@ struct History {
     dir: Dir,
     policy: Policy,
     second: u64,
+    /// Another directory of the disk, without ballast.
+    neighbour: Option<Dir>,
     /// MiB in use by others.
     used: u64,
     /// The file; none when something else has the name.
@@ -65,6 +67,7 @@ impl History {
             dir,
             policy: Policy::default(),
             second: 0,
+            neighbour: None,
             used: 100,
             file: Some(0),
             limit: u64::MAX,
@@ -91,8 +94,10 @@ impl History {
 
     fn configure(&mut self, ballast: u64) {
         self.dir.ballast = ballast;
-        let (now, dirs) = (self.now(), vec![self.dir.clone()]);
-        self.tracker.configure(now, dirs, self.policy, |_| None);
+        let (now, mut dirs) = (self.now(), vec![self.dir.clone()]);
+        dirs.extend(self.neighbour.clone());
+        self.tracker
+            .configure(now, dirs, self.policy, |_| None);
     }
 
     fn mounted(&mut self) {
@@ -109,8 +114,11 @@ impl History {
             medium: Medium::SolidState,
         };
         let now = self.now();
-        self.tracker
-            .observe(now, self.id, Observation::Mounted(mount));
+        let ids: Vec<DirId> = self.tracker.dirs().map(|(id, _)| id).collect();
+        for id in ids {
+            let mount = Observation::Mounted(mount.clone());
+            self.tracker.observe(now, id, mount);
+        }
     }
 
     /// Others use so many MiB; so many seconds pass.
@@ -128,7 +136,10 @@ impl History {
             // A look that is due again at once shows how quickly an order follows.
             for _ in 0..3 {
                 for (id, plan) in self.tracker.begin_looks(now) {
-                    let look = self.look(plan);
+                    let look = match id == self.id {
+                        true => self.look(plan),
+                        false => self.look_beside(plan),
+                    };
                     for event in self.tracker.observe(now, id, Observation::Looked(look)) {
                         let name = event.kind.name();
                         if event.dir.is_some() {
@@ -145,6 +156,16 @@ impl History {
         let file = self.file.unwrap_or_default();
         let counted = if self.late { self.counted[0] } else { file };
         SIZE.saturating_sub(self.used * MIB + counted)
+    }
+
+    fn look_beside(&mut self, plan: LookPlan) -> Look {
+        let mut look = self.look(LookPlan {
+            ballast: Order::None,
+            ..plan
+        });
+        let identity = look.identity.as_mut().unwrap();
+        identity.canonical = "/n".into();
+        look
     }
 
     fn look(&mut self, plan: LookPlan) -> Look {
@@ -320,6 +341,63 @@ fn our_own_filling_is_no_emergency_of_a_journal() {
         disk.orders
     );
     assert_eq!(disk.events, [""; 0]);
+}
+
+#[test]
+fn our_own_filling_is_none_beside_either() {
+    let mut disk = History::new(Role::Journal, BALLAST);
+    disk.neighbour = Some(Dir {
+        path: "/n".into(),
+        ballast: 0,
+        ..disk.dir.clone()
+    });
+    disk.configure(BALLAST);
+    disk.mounted();
+    let fastest = (0..60)
+        .map(|_| disk.pass(100, 1).tracker.tracks[1].forecast.fill_rate())
+        .fold(0.0, f64::max);
+    assert_eq!((disk.mib(), fastest), (64, 0.0));
+    disk.pass(150, 1);
+    assert!(0.0 < disk.tracker.tracks[1].forecast.fill_rate());
+}
+
+/// A file system that counts late makes it look like others' writes in its other directories too.
+#[test]
+fn growth_beside_excuses_a_rate_for_a_while() {
+    let facts = Circumstances {
+        wanted: BALLAST,
+        role: Role::Journal,
+        space: Some(Space {
+            size: SIZE,
+            available: 100 * MIB,
+            inodes: 1000,
+            inodes_free: 1000,
+        }),
+        limits: Thresholds::default(),
+        fill_rate: 16.0 * 1024.0 * 1024.0,
+        grew_beside: Some(Duration::from_secs(100)),
+        full: false,
+        usable: true,
+        well: true,
+        before_bookie: false,
+    };
+    let short = |second| Ballast::default().is_short(Duration::from_secs(second), &facts);
+    assert_eq!([101, 114, 115].map(short), [false, false, true]);
+}
+
+#[test]
+fn it_does_not_grow_while_the_device_stalls() {
+    let mut disk = History::new(Role::Ledger, BALLAST);
+    let begun = (0..60).any(|_| 0 < disk.pass(100, 1).mib());
+    assert!(begun && disk.mib() < 64);
+    let (now, id, before) = (disk.now(), disk.id, disk.mib());
+    let stalled = Observation::Stalled(Some("holds 3 requests".to_owned()));
+    disk.tracker.observe(now, id, stalled);
+    disk.pass(100, 60);
+    assert_eq!((disk.mib(), disk.state()), (before, "waiting"));
+    disk.tracker
+        .observe(disk.now(), id, Observation::Stalled(None));
+    assert_eq!(disk.pass(100, 60).mib(), 64);
 }
 
 #[test]

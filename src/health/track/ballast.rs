@@ -1,11 +1,48 @@
 //! What the directory's ballast has to know about it, and what follows from a look at it.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use super::super::ballast::{BallastView, Circumstances};
 use super::super::forecast::HORIZON_SOON;
-use super::super::moment::Moment;
+use super::super::moment::{Elapsed, Moment};
 use super::super::observation::{Cookie, Look, Operation};
 use super::super::status::{AccessStatus, SpaceStatus};
 use super::Track;
+
+/// Ballast of other directories on the file system of one: what we take there is no filling either.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in super::super) struct Beside {
+    pub(super) held: u64,
+    grew_at: Option<Elapsed>,
+}
+
+impl Beside {
+    /// Beside the directory at `place`. Directories at one path share one file.
+    pub(in super::super) fn of(tracks: &[Track], place: usize) -> Beside {
+        let track = &tracks[place];
+        let device = |track: &Track| track.mount.as_ref().map(|mount| mount.device);
+        let Some(here) = device(track) else {
+            return Beside::default();
+        };
+        let mut files: BTreeMap<&Path, u64> = BTreeMap::new();
+        let mut grew_at = None;
+        for other in tracks {
+            if device(other) == Some(here) && !other.is_elsewhere() {
+                let pin = other.pin.as_ref();
+                let path = pin.map_or(&other.dir.path, |pin| &pin.identity.canonical);
+                let held = files.entry(path).or_default();
+                *held = other.ballast.held().max(*held);
+                grew_at = other.ballast.grew_at().max(grew_at);
+            }
+        }
+        let all: u64 = files.into_values().fold(0, u64::saturating_add);
+        Beside {
+            held: all.saturating_sub(track.ballast.held()),
+            grew_at,
+        }
+    }
+}
 
 impl Track {
     pub(super) fn circumstances(&self) -> Circumstances {
@@ -13,9 +50,9 @@ impl Track {
         let fills_soon = self
             .forecast_view
             .is_some_and(|view| view.expected <= HORIZON_SOON);
+        // Nor while something is late or the device stalls: it has enough to do.
         let good = access == AccessStatus::Ok
-            && self.access.suspicion().is_none()
-            && !self.access.is_on_probation()
+            && !self.access.is_suspect()
             && self.space.status() == SpaceStatus::Ok;
         let limits = self.dir.thresholds;
         Circumstances {
@@ -25,6 +62,7 @@ impl Track {
             space: self.last_space,
             limits,
             fill_rate: self.forecast.fill_rate(),
+            grew_beside: self.beside.grew_at,
             full: self
                 .last_space
                 .is_some_and(|space| self.space.wants_bytes(&space, &limits)),
@@ -32,6 +70,12 @@ impl Track {
             well: good && !fills_soon && !self.awaits_cookie(),
             before_bookie: self.dir.await_cookie && self.cookie == Cookie::Absent,
         }
+    }
+
+    /// Ballast on the file system: the forecast counts it as available, so that it sees others' writes
+    /// only, and marks lie higher by as much.
+    pub(in super::super) fn ballast_around(&self) -> u64 {
+        self.ballast.held().saturating_add(self.beside.held)
     }
 
     /// A look at the right disk: what it did with the ballast.

@@ -1,7 +1,7 @@
 //! One directory: takes in observations, keeps the three axes, and says which of them changed.
 //! Knows nothing of other directories and tells nobody; `tracker` does that.
 
-mod ballast;
+pub(super) mod ballast;
 mod take;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +27,7 @@ use super::schedule::{self, LookPlan, Schedule, Wait};
 use super::snapshot::{ForecastView, Sources};
 use super::space::{self, SpaceAxis};
 use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
+use ballast::Beside;
 
 /// Status changes kept for the page and the API: a day of one an hour, and then some.
 const HISTORY: usize = 32;
@@ -89,6 +90,8 @@ pub struct Track {
     pub(super) ballast: Ballast,
     /// What the bookie allocates at a time for a journal file.
     pub(super) journal_step: u64,
+    /// As of the newest look.
+    pub(super) beside: Beside,
     ballast_given: Option<u64>,
     /// It may be an empty mount point, see `root_disk`.
     pub(super) doubtful: bool,
@@ -176,6 +179,7 @@ impl Track {
             journal_view: None,
             ballast: Ballast::default(),
             journal_step: JOURNAL_STEP,
+            beside: Beside::default(),
             ballast_given: None,
             doubtful: false,
             boot_id: String::new(),
@@ -357,8 +361,7 @@ impl Track {
             return longest;
         };
         let limits = &self.dir.thresholds;
-        // The forecast counts the ballast as available, so that it sees others' writes only.
-        let held = self.ballast.held();
+        let held = self.ballast_around();
         let marks = [
             space::full_below(space, limits).saturating_add(held),
             space::warn_below(space, limits).saturating_add(held),

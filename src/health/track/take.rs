@@ -195,8 +195,7 @@ impl Track {
         }
         if let Some(space) = &look.space {
             self.last_space = Some(*space);
-            // What we take ourselves is no filling.
-            let available = space.available.saturating_add(self.ballast.held());
+            let available = space.available.saturating_add(self.ballast_around());
             self.forecast.observe(now.elapsed, space.size, available);
         }
         self.take_ballast(now, look);
