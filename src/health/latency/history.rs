@@ -40,6 +40,8 @@ pub struct StepView {
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
     probes: VecDeque<[u32; STEPS.len()]>,
+    /// What they are like, as of the newest: shown far more often than there are new ones.
+    steps: Vec<StepView>,
 }
 
 impl History {
@@ -53,10 +55,12 @@ impl History {
         }
         self.probes
             .push_back(STEPS.map(|step| durations.get(&step).map_or(ABSENT, micros)));
+        self.steps = self.sum_up();
     }
 
     pub(super) fn clear(&mut self) {
         self.probes.clear();
+        self.steps.clear();
     }
 
     /// Microseconds of the newest probes, at most `count` of them, newest first.
@@ -68,7 +72,11 @@ impl History {
             .filter(|micros| *micros != ABSENT)
     }
 
-    pub(super) fn steps(&self) -> Vec<StepView> {
+    pub(super) fn steps(&self) -> &[StepView] {
+        &self.steps
+    }
+
+    fn sum_up(&self) -> Vec<StepView> {
         let time = |micros: u32| Duration::from_micros(u64::from(micros));
         let view = |step| {
             let mut all: Vec<u32> = self.newest(step, KEPT).collect();
@@ -115,6 +123,8 @@ mod tests {
         let newest: Vec<u32> = history.newest(Operation::Sync, 2).collect();
         assert_eq!(newest, [100_000, 99_000]);
         assert_eq!(history.newest(Operation::Open, 2).count(), 0);
+        history.clear();
+        assert_eq!(history.steps(), []);
     }
 
     #[test]
