@@ -126,6 +126,7 @@ fn look(minor: u32, thousandths: u64) -> Look {
             boot_id: String::new(),
         }),
         probed: false,
+        pressure: None,
         bookie_files: None,
         ballast: None,
         failure: None,

@@ -331,6 +331,7 @@ pub struct Pressure {
 
 /// One thing learnt about one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant)] // nearly all observations are of the large one
 pub enum Observation {
     /// A look ended.
     Looked(Look),

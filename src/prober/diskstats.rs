@@ -372,7 +372,7 @@ mod tests {
             minor: 32,
         };
         let mut stats = Diskstats::default();
-        stats.follow([SDB, SDC].into_iter());
+        stats.follow([SDB, SDC].into_iter(), std::iter::empty());
         assert_eq!(stats.written(&[SDB, SDC]), None, "not read yet");
         let both = line(3, 0) + &line(4, 0).replace("16 sdb", "32 sdc");
         for (text, expected) in [
@@ -408,7 +408,7 @@ mod tests {
         let mut take = |text: &str| {
             fs::write(path.join("stat"), text).unwrap();
             stats.take(b"8 16 nvme0n1 0 0 0 0 0 0 0 0 0 0 0\n", HALF);
-            (stats.written(SDB), stats.stalled(SDB))
+            (stats.written(&[SDB]), stats.stalled(SDB))
         };
         assert_eq!(take("  9  0 72  4  7  0  8  1  2  5  5\n"), (Some(7), None));
         assert_eq!(take("  9  0 72  4  8  0  8  1  2  5  5\n"), (Some(8), None));
@@ -431,7 +431,8 @@ mod tests {
     /// many, that is a stall.
     #[test]
     fn a_queue_that_is_never_empty_hides_no_hang() {
-        let busy: [(&str, fn(u64) -> (u64, u64)); 4] = [
+        type Reading = fn(u64) -> (u64, u64);
+        let busy: [(&str, Reading); 4] = [
             ("as deep all the time", |half| (half, 8)),
             ("deeper and shallower", |half| (half, 5 + half % 7)),
             ("slow", |half| (half / 3, 32)),

@@ -337,7 +337,7 @@ mod tests {
         );
         fs::create_dir(folder.join("multipath")).unwrap();
         symlink(
-            &devices.join(hidden[1]),
+            devices.join(hidden[1]),
             folder.join("multipath").join(hidden[1]),
         )
         .unwrap();

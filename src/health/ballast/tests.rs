@@ -12,7 +12,7 @@ use super::super::policy::Policy;
 use super::super::restart::{BookieNeeds, tests::needs};
 use super::super::schedule::LookPlan;
 use super::super::tracker::Tracker;
-use super::{Ballast, Circumstances, Order, trouble};
+use super::{Ballast, Circumstances, JOURNAL_STEP, Order, trouble};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 1024 * MIB;
@@ -96,8 +96,7 @@ impl History {
         self.dir.ballast = ballast;
         let (now, mut dirs) = (self.now(), vec![self.dir.clone()]);
         dirs.extend(self.neighbour.clone());
-        self.tracker
-            .configure(now, dirs, self.policy, |_| None);
+        self.tracker.configure(now, dirs, self.policy, |_| None);
     }
 
     fn mounted(&mut self) {
@@ -375,6 +374,7 @@ fn growth_beside_excuses_a_rate_for_a_while() {
         }),
         limits: Thresholds::default(),
         fill_rate: 16.0 * 1024.0 * 1024.0,
+        journal_step: JOURNAL_STEP,
         grew_beside: Some(Duration::from_secs(100)),
         full: false,
         usable: true,

@@ -40,6 +40,8 @@ pub struct StepView {
 #[derive(Debug, Clone, Default)]
 pub(super) struct History {
     probes: VecDeque<[u32; STEPS.len()]>,
+    /// What they are like, as of the newest: shown far more often than there are new ones.
+    steps: Vec<StepView>,
 }
 
 impl History {
@@ -53,6 +55,7 @@ impl History {
         }
         self.probes
             .push_back(STEPS.map(|step| durations.get(&step).map_or(ABSENT, micros)));
+        self.steps = self.sum_up();
     }
 
     /// Microseconds of the newest probes, at most `count` of them, newest first.
@@ -64,7 +67,11 @@ impl History {
             .filter(|micros| *micros != ABSENT)
     }
 
-    pub(super) fn steps(&self) -> Vec<StepView> {
+    pub(super) fn steps(&self) -> &[StepView] {
+        &self.steps
+    }
+
+    fn sum_up(&self) -> Vec<StepView> {
         let time = |micros: u32| Duration::from_micros(u64::from(micros));
         let view = |step| {
             let mut all: Vec<u32> = self.newest(step, KEPT).collect();

@@ -91,7 +91,7 @@ impl LatencyAxis {
     pub fn view(&self) -> LatencyView {
         LatencyView {
             score: self.score.get(),
-            steps: self.history.steps(),
+            steps: self.history.steps().to_vec(),
         }
     }
 

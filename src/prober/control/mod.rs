@@ -81,6 +81,8 @@ pub(super) struct Control {
     /// What file systems have counted, in words.
     recorded: BTreeMap<Counter, String>,
     pulse: Pulse,
+    /// What is under the directories has changed since it was last followed.
+    below_changed: bool,
     last_heartbeat: Duration,
     /// Something was said since then.
     has_spoken: bool,
@@ -120,6 +122,7 @@ impl Control {
             kernel,
             recorded: BTreeMap::new(),
             pulse: Pulse::default(),
+            below_changed: false,
             last_heartbeat: Duration::ZERO,
             has_spoken: false,
             last_token: 0,
@@ -141,6 +144,10 @@ impl Control {
                 lane.hand_over();
             }
             self.write_answers()?;
+            // Once a turn and not for each directory: hundreds come at once, and each costs them all.
+            if std::mem::take(&mut self.below_changed) {
+                self.follow();
+            }
             let now = self.time.clock.elapsed();
             if self.last_heartbeat + HEARTBEAT <= now {
                 self.read_messages()?;
@@ -238,10 +245,11 @@ impl Control {
         if PRESSURE_FROM <= found.look.durations.values().sum::<Duration>() {
             found.look.pressure = pressure::read().ok();
         }
-        if found.look.probed && found.look.failure.is_none() && !watched.stack.own.is_empty() {
-            if let Some(written) = self.pulse.written(&watched.stack.own) {
-                watched.unmoved.probed(written);
-            }
+        if found.look.probed
+            && found.look.failure.is_none()
+            && let Some(written) = self.pulse.written(&watched.stack.own)
+        {
+            watched.unmoved.probed(written);
         }
         watched.look = None;
         watched.uuid = found.uuid.or(watched.uuid.take());

@@ -125,7 +125,7 @@ impl Control {
                 what: recorded,
             })?;
         }
-        self.follow();
+        self.below_changed = true;
         Ok(())
     }
 

@@ -39,7 +39,7 @@ impl Control {
             Request::Unwatch { dir } => {
                 self.dirs.remove(&DirId(dir));
                 self.drop_idle_lanes();
-                self.follow();
+                self.below_changed = true;
                 Ok(())
             }
             Request::Resolve { dir } => {
