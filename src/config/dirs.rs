@@ -214,12 +214,6 @@ pub(super) fn a(role: Role) -> &'static str {
     }
 }
 
-/// `require_mount = false` is written, and not only the default.
-fn says_no_mount(slots: &Layer) -> bool {
-    let slot = slots.slot(Key::RequireMount);
-    slot.bool() == Some(false) && slot.place != Place::Default
-}
-
 /// Gives each directory its settings: its own, its role's, those for all, the bookie's, defaults.
 pub(super) fn settle(
     named: Vec<Named>,
@@ -260,7 +254,7 @@ pub(super) fn settle(
             thresholds: thresholds(&slots),
             probe: probe(&slots),
             require_mount: slots.slot(Key::RequireMount).bool().unwrap_or_default(),
-            root_ok: says_no_mount(&slots),
+            root_ok: slots.slot(Key::RequireMount).bool() == Some(false),
             await_cookie: bookie.is_some(),
             ballast: slots.slot(Key::Ballast).size().unwrap_or_default(),
             path: dir.path,

@@ -275,8 +275,8 @@ keys! {
             "The directory as the bookie's file names it, not the `current` in it.";
         DirRole "role", ROLES, Must("\"journal\""), Reload,
             "What the bookie uses it for.";
-        RequireMount "require_mount", Kind::Bool, Is("false"), Reload,
-            "The path must be a mount point of its own; otherwise it counts as vanished. Written as false, it says that the directory may be on the root file system, which is told as a problem otherwise when other directories have mounts of their own.";
+        RequireMount "require_mount", Kind::Bool, Eg("true"), Reload,
+            "true: the path must be a mount point of its own; otherwise it counts as vanished. false: it may be on the root file system, which is told as a problem if the key is not set and other directories have mounts of their own.";
         Ballast "ballast", BYTES, Is("\"0B\""), Reload,
             "Bytes to hold in the file .dirkeeper-ballast, given back when the directory becomes full, so that the bookie can compact, roll its logs or start. 0B: none.";
     }
