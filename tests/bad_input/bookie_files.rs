@@ -150,7 +150,7 @@ fn journals_that_do_not_fit_on_their_disk_are_no_valid_configuration() {
     let size = "journalMaxSizeMB=99999999999";
     let too_large = check(["journalMaxSizeMB=1", size], 78);
     let sentence = "bk_server.conf: journalMaxSizeMB: the files that the bookie may keep in DIR/j ((journalMaxBackups + 1) × \
-                    journalMaxSizeMB) are up to 572204.6 TiB, and ";
+                    journalMaxSizeMB) are up to 558.8 PiB, and ";
     assert!(too_large.contains(sentence), "{too_large}");
     let gone = check(["/j\n", "/none\n"], 0);
     let remark = "whether the journals fit in DIR/none is not known: DIR/none: No such file or \

@@ -355,7 +355,7 @@ fn a_file_system_without_direct_reads_is_read_through_the_cache_and_says_so() {
                 let sources = watch.until("sources", sources).await;
                 assert_eq!(
                     sources.active,
-                    ["statvfs", "probe-cached-read", "mountinfo"]
+                    ["statvfs", "probe-cached-read", "mountinfo", "psi"]
                 );
             });
         },
