@@ -1,8 +1,9 @@
 //! What the probe costs a busy journal: how long each append with its sync takes a writer at full
 //! speed, without an agent, beside one with the default interval, and beside one that probes ten
-//! times as often. The three take turns in one run, so that what else the disk does falls on all of
-//! them alike. Prints one JSON line a figure; `scripts/bench` writes them to docs/benchmarks.md. Ends
-//! with a code of its own where the 99th percentile shows a cost, and where it can show none.
+//! times as often. Each slice of time with an agent is compared with the slices without one right before and
+//! after it, and what many such pairs say is summed up by their median and its interval of confidence.
+//! Prints one JSON line a figure; `scripts/bench` writes them to docs/benchmarks.md. Ends with a
+//! code of its own where the 99th percentile shows a cost, and where it can show none.
 
 #![allow(clippy::print_stdout)]
 
@@ -33,27 +34,24 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// One probe of the default interval falls into a slice, 8 s after the agent has settled.
 const SLICE: Duration = Duration::from_secs(10);
 
-/// Turns of all three: each is as often first, and with the settling it takes less than six minutes.
-const ROUNDS: usize = 9;
+/// Rounds of four slices; with the settling one takes 50 s, all less than eleven minutes.
+const ROUNDS: usize = 12;
 
-/// Who watches: nobody, an agent as it is, one that probes ten times as often.
-const WATCHERS: [(&str, Option<&str>); 3] = [
-    ("without", None),
-    ("every 10 s", Some("10s")),
-    ("every 1 s", Some("1s")),
-];
+/// Who watches: nobody, an agent as it is, nobody, one that probes ten times as often. So nobody's slices
+/// are the neighbours of all others.
+const ROUND: [Option<&str>; 4] = [None, Some("10s"), None, Some("1s")];
 
 const PERCENTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
-/// Slices that differ by so much among themselves would hide a probe that doubles the time: then
-/// nothing can be said, and `within noise` would sound as if something was.
-const HIDING: f64 = 2.0;
+/// An interval that reaches so far up would hide a probe that costs a journal half of its time again:
+/// then nothing can be said, and `within noise` would sound as if something was.
+const HIDING: f64 = 1.5;
 
 /// The percentile that decides how it ends: the middle hides a probe in ten seconds, and beyond this
 /// a slice has too few appends to be like another.
 const DECIDES: &str = "p99";
 
-/// Where a factor lies beside the noise, the worst last; each but the first has its exit code.
+/// What an interval says, the worst last; each but the first has its exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Within = 0,
@@ -62,18 +60,6 @@ enum Verdict {
 }
 
 impl Verdict {
-    /// Of a factor, where slices without an agent differ by up to `most`. A factor below the range is no
-    /// cost, and no figure to be believed either.
-    fn of(ratio: f64, most: f64) -> Verdict {
-        if ratio > most {
-            Verdict::Beyond
-        } else if most < HIDING && 1.0 / most <= ratio {
-            Verdict::Within
-        } else {
-            Verdict::Lost
-        }
-    }
-
     fn words(self) -> &'static str {
         match self {
             Verdict::Within => "within noise",
@@ -89,54 +75,103 @@ type Slice = [f64; PERCENTILES.len()];
 fn main() -> ExitCode {
     let quick = std::env::args().any(|argument| argument == "--quick");
     let (rounds, slice) = if quick {
-        (3, Duration::from_secs(3))
+        (6, Duration::from_secs(2))
     } else {
         (ROUNDS, SLICE)
     };
     let place = Place::new();
-    let mut slices: [Vec<Slice>; WATCHERS.len()] = Default::default();
     let mut syncs = 0;
-    for round in 0..rounds {
-        let mut order = [0, 1, 2];
-        // What grows or ages over a round is not always another's.
-        order.rotate_left(round % WATCHERS.len());
-        for watcher in order {
-            let times = place.measure(WATCHERS[watcher].1, slice);
-            syncs += times.len();
-            slices[watcher].push(percentiles(times));
-        }
+    let mut slices: Vec<Slice> = Vec::new();
+    // One more without an agent at the end: the last one with an agent has two neighbours, too.
+    for turn in 0..=rounds * ROUND.len() {
+        let times = place.measure(ROUND[turn % ROUND.len()], slice);
+        syncs += times.len();
+        slices.push(percentiles(times));
     }
     word("journal disk", &place.kind());
     say("journal syncs", syncs as f64 / 1e3, "thousand");
+    say("journal rounds", rounds as f64, "");
     ExitCode::from(report(&slices) as u8)
 }
 
 /// Prints all figures; returns the worst verdict of the percentile that decides.
-fn report(slices: &[Vec<Slice>; WATCHERS.len()]) -> Verdict {
+fn report(slices: &[Slice]) -> Verdict {
     let mut worst = Verdict::Within;
     for (number, (percentile, _)) in PERCENTILES.into_iter().enumerate() {
-        let of = |watcher: usize| {
-            let mut values: Vec<f64> = slices[watcher].iter().map(|slice| slice[number]).collect();
-            values.sort_by(f64::total_cmp);
-            values
-        };
-        let without = of(0);
-        let most = without[without.len() - 1] / without[0];
+        let values: Vec<f64> = slices.iter().map(|slice| slice[number]).collect();
+        let nobody: Vec<f64> = values.iter().copied().step_by(2).collect();
         let what = |text: &str| format!("journal sync {percentile}, {text}");
-        say(&what("without"), median(&without), "ms");
-        say(&what("noise, least"), 1.0 / most, "times");
-        say(&what("noise, most"), most, "times");
-        for (watcher, (name, _)) in WATCHERS.into_iter().enumerate().skip(1) {
-            let ratio = median(&of(watcher)) / median(&without);
-            say(&what(name), ratio, "times");
-            let verdict = Verdict::of(ratio, most);
+        say(&what("without"), median(&nobody), "ms");
+        let all = [
+            // Nobody's slices against their own neighbours: what the method says where there is nothing.
+            ("nobody", Factors::of(&nobody, 1, 2)),
+            ("every 10 s", Factors::of(&values, 1, ROUND.len())),
+            ("every 1 s", Factors::of(&values, 3, ROUND.len())),
+        ];
+        for (name, factors) in all {
+            let verdict = factors.verdict();
+            say(&what(name), factors.middle, "times");
+            say(&what(&format!("{name}, least")), factors.least, "times");
+            say(&what(&format!("{name}, most")), factors.most, "times");
             word(&what(&format!("{name}, verdict")), verdict.words());
             if percentile == DECIDES {
-                worst = worst.max(verdict);
+                // Where nobody seems to cost something, the machine changed: no figure is to be believed.
+                let restless = name == "nobody" && verdict != Verdict::Within;
+                worst = worst.max(if restless { Verdict::Lost } else { verdict });
             }
         }
     }
     worst
+}
+
+/// By which factors slices differ from their neighbours: the median, and the interval that holds the true
+/// median with a confidence of at least 95 %, whatever the distribution (the order statistics of the
+/// sign test).
+struct Factors {
+    least: f64,
+    middle: f64,
+    most: f64,
+}
+
+impl Factors {
+    /// Of each `step`-th slice from `first` on that has a neighbour on each side.
+    fn of(values: &[f64], first: usize, step: usize) -> Factors {
+        let mut factors: Vec<f64> = (first..values.len() - 1)
+            .step_by(step)
+            .map(|at| values[at] / (values[at - 1] * values[at + 1]).sqrt())
+            .collect();
+        factors.sort_by(f64::total_cmp);
+        let aside = aside(factors.len());
+        Factors {
+            least: factors[aside],
+            middle: median(&factors),
+            most: factors[factors.len() - 1 - aside],
+        }
+    }
+
+    fn verdict(&self) -> Verdict {
+        if self.least > 1.0 {
+            Verdict::Beyond
+        } else if self.most < HIDING && 1.0 <= self.most {
+            Verdict::Within
+        } else {
+            Verdict::Lost
+        }
+    }
+}
+
+/// How many of `n` sorted values lie below the interval, and above: as many as leave the median outside in
+/// no more than 5 % of all runs.
+fn aside(n: usize) -> usize {
+    let mut way = 0.5_f64.powi(n as i32);
+    let mut below = way;
+    let mut aside = 0;
+    while 2.0 * below <= 0.05 {
+        aside += 1;
+        way *= (n - aside + 1) as f64 / aside as f64;
+        below += way;
+    }
+    aside.saturating_sub(1)
 }
 
 /// The watched folder on the disk of the build, and one in memory for what the agent itself writes:
@@ -279,8 +314,10 @@ fn percentiles(mut times: Vec<Duration>) -> Slice {
     })
 }
 
-fn median(sorted: &[f64]) -> f64 {
-    sorted[sorted.len() / 2]
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    f64::midpoint(sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2])
 }
 
 fn say(what: &str, value: f64, unit: &str) {
