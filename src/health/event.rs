@@ -69,6 +69,17 @@ event_kinds! {
     ModeWanted "modeWanted" Warning "The mode that the disks allow has changed.";
     ModeChanged "modeChanged" Warning "The mode in which the server runs has changed.";
     ModeMismatch "modeMismatch" Warning "The server has not been in the wanted mode for longer than it should take.";
+    ModeHeld "modeHeld" Warning "The mode is wanted and may not be set now: the floor, the store of the cluster or a limit is in the way.";
+    BookieDown "bookieDown" Critical "The bookie does not run, or its admin server does not answer.";
+    BookieUp "bookieUp" Ok "The bookie answers again.";
+    BookieRestarted "bookieRestarted" Warning "The bookie was started again: a manual read-only is forgotten by that.";
+    HighPriorityMismatch "highPriorityMismatch" Warning "The bookie takes high-priority writes where the reserve is used up, or refuses them where it is not.";
+    CompactionSuspended "compactionSuspended" Warning "Compaction is suspended although no directory is over warn: nothing in the bookie will resume it.";
+    CompactionStalled "compactionStalled" Warning "No compaction has ended for several of its intervals.";
+    ForcedGcLoop "forcedGcLoop" Warning "A forced garbage collection follows the other and frees nothing.";
+    ClusterOverWarn "clusterOverWarn" Warning "The first bookie of the cluster has a directory over warn.";
+    ClusterHeadroomLow "clusterHeadroomLow" Critical "If one more writable bookie is lost, too few are left for new ensembles.";
+    ClaimOrphaned "claimOrphaned" Warning "A bookie is held by a claim whose agent is gone.";
     FillForecast "fillForecast" Warning "At the present rate the directory will be full soon.";
     JournalNotDraining "journalNotDraining" Warning "The journal grows and lastMark does not move: the bookie does not get its entries into ledger storage.";
     RestartWouldFail "restartWouldFail" Warning "A start of the bookie would fail now, by what BookKeeper itself checks: do not restart it.";

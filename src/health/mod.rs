@@ -5,12 +5,15 @@
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
 //! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
-//! judge what the bookie needs beside; `bookie` joins them with the tracks. `words`: numbers for people.
+//! judge what the bookie needs beside; `bookie` joins them with the tracks. `beside` is what is heard
+//! of the bookie and its cluster, `claim` who holds its mode. `words`: numbers for people.
 
 pub mod access;
 pub mod ballast;
+pub mod beside;
 mod bookie;
 pub mod bookkeeper;
+pub mod claim;
 pub mod dir;
 mod edge;
 pub mod event;
