@@ -15,7 +15,7 @@ mod smoke;
 mod stand;
 
 use harness::bench::Settings;
-use harness::runner::{Company, Fault, report_unprivileged, run};
+use harness::runner::{Fault, report_unprivileged, run};
 use harness::stage::{Stage, enter, is_first};
 use stand::lab::fetch_jars;
 

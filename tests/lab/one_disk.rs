@@ -149,14 +149,14 @@ impl Case {
         let mut load = Load::start(bench, &lab, &words.split(' ').collect::<Vec<_>>());
         load.wait_ledgers(4);
 
-        let before = bench.now();
+        let lines = bookie.log().lines().count();
         disk.fail();
-        let broken = seen.note("broken");
+        let (since, broken) = (bench.now(), seen.note("broken"));
         if let Some(agent) = &agent {
-            self.said(&column, agent, disk.path(), before);
+            self.said(&column, agent, disk.path(), since);
         }
         pass(WATCHED.saturating_sub(seen.now() - broken));
-        self.bookie_after(&column, bookie, &seen, broken);
+        bookie_after(&column, bookie, &seen, broken, lines);
         if let Some(agent) = &mut agent {
             assert!(agent.get("/readyz").is_some(), "the agent hangs");
             let (millis, status) = agent.stop(bench);
@@ -188,24 +188,31 @@ impl Case {
             of_dir.find(|event| event.name == wanted)
         });
         let event = event.unwrap_or_else(|| panic!("no {wanted}: {:?}", agent.names(dir)));
-        column.tell("the agent says", format!("`{wanted}` ({}) after {} ms", event.cause(), event.time - since));
+        column.tell("the agent says", format!("`{wanted}` ({}) after {} ms", event.cause(), (event.time - since).max(0)));
     }
+}
 
-    fn bookie_after(self, column: &Column<'_>, bookie: Bookie<'_>, seen: &Seen, broken: Duration) {
-        let first = seen.changes().into_iter().find(|change| change.at >= broken);
-        let word = first.map_or_else(
-            || "none".to_owned(),
-            |change| format!("{:?} after {}", change.mode, seconds(change.at - broken)),
-        );
-        column.tell("first change of the bookie", word);
-        let ended = bookie.ended().map(|code| format!("ended with exit code {code}"));
-        let word = ended.unwrap_or_else(|| format!("{:?}", bookie.mode()));
-        column.tell("bookie after 40 s", word);
-        column.tell("registered after 40 s", bookie.registered().unwrap_or("?"));
-        let log = bookie.log();
-        let mut errors = log.lines().filter(|line| line.contains(" ERROR "));
-        let first = errors.next().and_then(|line| line.split_once(" ERROR "));
-        let word: String = first.map_or("–", |(_, text)| text).chars().take(120).collect();
-        column.tell("its first ERROR", format!("`{}`", word.trim().replace(bookie.dir("").to_string_lossy().as_ref(), "")));
-    }
+/// What the bookie did by itself; `lines` of its log are older.
+fn bookie_after(column: &Column<'_>, bookie: Bookie<'_>, seen: &Seen, broken: Duration, lines: usize) {
+    let first = seen.changes().into_iter().find(|change| change.at >= broken);
+    let word = first.map_or_else(
+        || "none".to_owned(),
+        |change| format!("{:?} after {}", change.mode, seconds(change.at - broken)),
+    );
+    column.tell("first change of the bookie", word);
+    let ended = bookie.ended().map(|code| format!("ended with exit code {code}"));
+    let word = ended.unwrap_or_else(|| format!("{:?}", bookie.mode()));
+    column.tell("bookie after 40 s", word);
+    column.tell("registered after 40 s", bookie.registered().unwrap_or("?"));
+    let log = bookie.log();
+    let mut errors = log.lines().skip(lines).filter(|line| line.contains(" ERROR "));
+    column.tell("its first ERROR", errors.next().map_or_else(|| "–".to_owned(), |line| said_without_paths(bookie, line)));
+}
+
+/// A line of the log without its time and the paths of the test.
+fn said_without_paths(bookie: Bookie<'_>, line: &str) -> String {
+    let text = line.split_once(" ERROR ").map_or(line, |(_, text)| text);
+    let folder = bookie.dir("").to_string_lossy().into_owned();
+    let text: String = text.trim().replace(&folder, "").chars().take(120).collect();
+    format!("`{text}`")
 }

@@ -168,6 +168,20 @@ impl Lab {
         done.unwrap_or_else(|problem| panic!("{problem}"))
     }
 
+    /// Copies the logs into the folder `LAB_LOGS`, for people who look for a reason.
+    fn keep_logs(&self) {
+        let Some(into) = std::env::var_os("LAB_LOGS").map(PathBuf::from) else {
+            return;
+        };
+        let test = self.mark.file_name().unwrap_or_default().to_string_lossy();
+        for folder in [&self.folder, &self.mark] {
+            for name in names_in(folder).iter().filter(|name| name.ends_with(".log")) {
+                let copy = into.join(format!("{test}-{name}"));
+                let _ = fs::copy(folder.join(name), copy);
+            }
+        }
+    }
+
     pub(crate) fn bookie(&self, number: usize) -> Bookie<'_> {
         Bookie { lab: self, number }
     }
@@ -219,6 +233,7 @@ impl Drop for Lab {
         if let Err(problem) = try_command(self.command("down", &[]), COMMAND_LIMIT) {
             eprintln!("{problem}");
         }
+        self.keep_logs();
     }
 }
 
