@@ -56,23 +56,46 @@ fn filled_and_swung(bench: &Bench, agent: Option<&str>, name: &str) {
     let crossed = seen.note("over the threshold");
     fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, 1.0);
     let full = seen.note("not one byte is free");
-    column.tell("from the threshold to the last byte", seconds(full - crossed));
-    let entered = seen.change(crossed, &[Mode::ReadOnly, Mode::Ending, Mode::Gone], TWO_LOOKS);
+    column.tell(
+        "from the threshold to the last byte",
+        seconds(full - crossed),
+    );
+    let entered = seen.change(
+        crossed,
+        &[Mode::ReadOnly, Mode::Ending, Mode::Gone],
+        TWO_LOOKS,
+    );
     let word = entered.map_or_else(
         || "stays writable".to_owned(),
         |change| format!("{:?} after {}", change.mode, seconds(change.at - crossed)),
     );
     column.tell("bookie", word);
     pass(TWO_LOOKS.saturating_sub(seen.now() - full));
-    column.tell("lines of its log with \"No space left on device\"", no_space(bookie));
-    column.tell("bookie 25 s after the last byte", format!("{:?}", bookie.mode()));
+    column.tell(
+        "lines of its log with \"No space left on device\"",
+        no_space(bookie),
+    );
+    column.tell(
+        "bookie 25 s after the last byte",
+        format!("{:?}", bookie.mode()),
+    );
 
     fs::remove_file(disk.path().join("filler")).unwrap();
     let freed = seen.note("freed");
     let back = seen.delay(freed, Mode::Writable, WAY_BACK);
     let word = back.map_or_else(
-        || format!("not writable after {}, but {:?}", seconds(WAY_BACK), bookie.mode()),
-        |millis| seconds(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))),
+        || {
+            format!(
+                "not writable after {}, but {:?}",
+                seconds(WAY_BACK),
+                bookie.mode()
+            )
+        },
+        |millis| {
+            seconds(Duration::from_millis(
+                u64::try_from(millis).unwrap_or(u64::MAX),
+            ))
+        },
     );
     column.tell("from freed to writable", word);
     load.wait_end(Duration::from_secs(180));
@@ -86,7 +109,10 @@ fn filled_and_swung(bench: &Bench, agent: Option<&str>, name: &str) {
         }
     }
     let count = seen.count_since(from);
-    column.tell("changes of mode while usage swings by 1 % around the threshold for 3 minutes", count.to_string());
+    column.tell(
+        "changes of mode while usage swings by 1 % around the threshold for 3 minutes",
+        count.to_string(),
+    );
     println!("{}", seen.text());
 }
 

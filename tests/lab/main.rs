@@ -16,7 +16,7 @@ mod stand;
 
 use harness::bench::Settings;
 use harness::runner::{Fault, report_unprivileged, run};
-use harness::stage::{Stage, enter, is_first};
+use harness::stage::{STAGE, Stage, enter};
 use stand::lab::fetch_jars;
 
 /// Clusters at a time: each has three JVMs and more, and their starts take a whole core.
@@ -37,14 +37,29 @@ const LONG: &[Fault] = &[
     test("journal_another_db", journal_disk::another_file_db),
     test("journal_own_sorted", journal_disk::own_journal_sorted),
     test("journal_own_db", journal_disk::own_journal_db),
-    test("journal_another_sorted_enforced", journal_disk::another_file_sorted_enforced),
-    test("journal_another_db_enforced", journal_disk::another_file_db_enforced),
-    test("journal_own_sorted_enforced", journal_disk::own_journal_sorted_enforced),
-    test("journal_own_db_enforced", journal_disk::own_journal_db_enforced),
+    test(
+        "journal_another_sorted_enforced",
+        journal_disk::another_file_sorted_enforced,
+    ),
+    test(
+        "journal_another_db_enforced",
+        journal_disk::another_file_db_enforced,
+    ),
+    test(
+        "journal_own_sorted_enforced",
+        journal_disk::own_journal_sorted_enforced,
+    ),
+    test(
+        "journal_own_db_enforced",
+        journal_disk::own_journal_db_enforced,
+    ),
     test("given_up", one_disk::given_up),
     test("given_up_persisted", one_disk::given_up_persisted),
     test("given_up_observed", one_disk::given_up_observed),
-    test("given_up_persisted_observed", one_disk::given_up_persisted_observed),
+    test(
+        "given_up_persisted_observed",
+        one_disk::given_up_persisted_observed,
+    ),
     test("held", one_disk::held),
     test("held_persisted", one_disk::held_persisted),
     test("held_observed", one_disk::held_observed),
@@ -56,7 +71,11 @@ const SPACES: &[&str] = &["--mount", "--net"];
 
 fn main() {
     let full = std::env::var("LAB").as_deref() == Ok("full");
-    let tests = if full { [SHORT, LONG].concat() } else { SHORT.to_vec() };
+    let tests = if full {
+        [SHORT, LONG].concat()
+    } else {
+        SHORT.to_vec()
+    };
     let code = match prepared().map(|()| enter(SPACES)) {
         Err(reason) | Ok(Stage::Unprivileged(reason)) => report_unprivileged(&tests, &reason),
         Ok(Stage::Worker(root)) => {
@@ -73,7 +92,7 @@ fn main() {
 
 /// The jars are there, or it is said why not; later stages have no network.
 fn prepared() -> Result<(), String> {
-    if !is_first() || !nix::unistd::geteuid().is_root() {
+    if std::env::var_os(STAGE).is_some() || !nix::unistd::geteuid().is_root() {
         return Ok(());
     }
     fetch_jars(&stand::lab::VERSIONS)

@@ -51,7 +51,8 @@ pub(crate) fn fetch_jars(versions: &[&str]) -> Result<(), String> {
     for version in versions {
         let mut command = bk_lab();
         command.arg("jars").env("BK_LAB_VERSION", version);
-        let problem = |problem| format!("needs a JDK and the jars of BookKeeper {version}: {problem}");
+        let problem =
+            |problem| format!("needs a JDK and the jars of BookKeeper {version}: {problem}");
         try_command(command, FETCH_LIMIT).map_err(problem)?;
     }
     Ok(())
@@ -175,7 +176,10 @@ impl Lab {
         };
         let test = self.mark.file_name().unwrap_or_default().to_string_lossy();
         for folder in [&self.folder, &self.mark] {
-            for name in names_in(folder).iter().filter(|name| name.ends_with(".log")) {
+            for name in names_in(folder)
+                .iter()
+                .filter(|name| name.ends_with(".log"))
+            {
                 let copy = into.join(format!("{test}-{name}"));
                 let _ = fs::copy(folder.join(name), copy);
             }
@@ -306,7 +310,9 @@ impl Bookie<'_> {
     pub(crate) fn set_conf(&self, key: &str, value: &str) {
         let file = self.conf();
         let old = fs::read_to_string(&file).expect("it was written at the start");
-        let others = old.lines().filter(|line| !line.starts_with(&format!("{key}=")));
+        let others = old
+            .lines()
+            .filter(|line| !line.starts_with(&format!("{key}=")));
         let new: String = others.map(|line| format!("{line}\n")).collect();
         fs::write(&file, format!("{new}{key}={value}\n")).expect("the folder is ours");
     }
@@ -318,7 +324,10 @@ impl Bookie<'_> {
 
     /// Lines of its log that contain a text.
     pub(crate) fn logged(&self, text: &str) -> usize {
-        self.log().lines().filter(|line| line.contains(text)).count()
+        self.log()
+            .lines()
+            .filter(|line| line.contains(text))
+            .count()
     }
 
     /// One request to its admin server.
@@ -389,7 +398,9 @@ impl Bookie<'_> {
         let mut values = text.lines().filter_map(|line| {
             let rest = line.strip_prefix(name)?;
             let whole = rest.starts_with(' ') || rest.starts_with('{');
-            whole.then(|| rest.rsplit(' ').next()?.parse().ok()).flatten()
+            whole
+                .then(|| rest.rsplit(' ').next()?.parse().ok())
+                .flatten()
         });
         values.next()
     }

@@ -53,7 +53,9 @@ impl Load {
     /// Ledgers that could not be written on.
     pub(crate) fn lost(&self) -> usize {
         let told = fs::read_to_string(&self.told).unwrap_or_default();
-        let lines = told.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let lines = told
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
         lines.filter(|line: &Value| line["state"] == "lost").count()
     }
 
@@ -72,7 +74,9 @@ impl Load {
     /// Its end, which comes by itself.
     pub(crate) fn wait_end(&mut self, limit: Duration) -> bool {
         let status = wait_exit(&mut self.process, limit);
-        status.unwrap_or_else(|| panic!("the writer does not end within {limit:?}")).success()
+        status
+            .unwrap_or_else(|| panic!("the writer does not end within {limit:?}"))
+            .success()
     }
 }
 

@@ -81,7 +81,12 @@ impl Seen {
     }
 
     /// The first change to one of these modes at or after a time; waits for it.
-    pub(crate) fn change(&self, since: Duration, modes: &[Mode], limit: Duration) -> Option<Change> {
+    pub(crate) fn change(
+        &self,
+        since: Duration,
+        modes: &[Mode],
+        limit: Duration,
+    ) -> Option<Change> {
         try_for(limit, || {
             let changes = self.changes().into_iter();
             changes
@@ -107,7 +112,11 @@ impl Seen {
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = notes.clone();
         let changes = self.changes();
-        lines.extend(changes.iter().map(|change| (change.at, format!("bookie: {:?}", change.mode))));
+        lines.extend(
+            changes
+                .iter()
+                .map(|change| (change.at, format!("bookie: {:?}", change.mode))),
+        );
         lines.sort();
         let mut text = String::new();
         for (at, what) in lines {
