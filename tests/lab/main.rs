@@ -5,12 +5,14 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a test runner speaks
 #![allow(clippy::unwrap_used)] // a test may
 
+mod floor;
 #[allow(dead_code)] // the fault tests use the rest of it
 #[path = "../faults/harness/mod.rs"]
 mod harness;
 mod journal_disk;
 mod ledger_disk;
 mod one_disk;
+mod reconcile;
 mod smoke;
 mod stand;
 
@@ -31,6 +33,35 @@ const SHORT: &[Fault] = &[test("agent_beside_a_bookie", smoke::agent_beside_a_bo
 
 /// Those of `LAB=full` and of `scripts/lab`.
 const LONG: &[Fault] = &[
+    test("held_and_let_go_4_16_6", reconcile::held_and_let_go_4_16_6),
+    test("held_and_let_go_4_18_0", reconcile::held_and_let_go_4_18_0),
+    test("never_told_4_14_7", reconcile::never_told_4_14_7),
+    test("never_told_4_16_5", reconcile::never_told_4_16_5),
+    test("refused", reconcile::refused),
+    test("bookie_restarts", reconcile::bookie_restarts),
+    test(
+        "agent_killed_at_any_moment",
+        reconcile::agent_killed_at_any_moment,
+    ),
+    test("state_is_lost", reconcile::state_is_lost),
+    test("enforce_to_observe", reconcile::enforce_to_observe),
+    test(
+        "operator_after_the_agent",
+        reconcile::operator_after_the_agent,
+    ),
+    test(
+        "agent_after_the_operator",
+        reconcile::agent_after_the_operator,
+    ),
+    test("raw_puts", reconcile::raw_puts),
+    test(
+        "raw_put_against_the_agent",
+        reconcile::raw_put_against_the_agent,
+    ),
+    test("admin_is_away", reconcile::admin_is_away),
+    test("zookeeper_is_away", reconcile::zookeeper_is_away),
+    test("held_and_let_go_4_17_3", reconcile::held_and_let_go_4_17_3),
+    test("six_at_once", floor::six_at_once),
     test("ledger_disk_alone", ledger_disk::alone),
     test("ledger_disk_enforced", ledger_disk::enforced),
     test("journal_another_sorted", journal_disk::another_file_sorted),

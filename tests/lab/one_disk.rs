@@ -59,7 +59,7 @@ cases! {
 
 /// The disk that fails, with what lies under it.
 enum Breakable {
-    OnShortDevice(Disk, Disk),
+    OnShortDevice { disk: Disk, _under: Disk },
     OnFuse(DyingDisk),
 }
 
@@ -73,7 +73,10 @@ impl Breakable {
                 make_image(&image, "ext4", 400, &["-m", "0"]);
                 let options = "loop,errors=remount-ro";
                 let disk = Disk::mount_image(bench, &name, &image, options);
-                Breakable::OnShortDevice(under, disk)
+                Breakable::OnShortDevice {
+                    disk,
+                    _under: under,
+                }
             }
             Failure::Held => Breakable::OnFuse(DyingDisk::new(bench, &name, 128)),
         }
@@ -81,7 +84,7 @@ impl Breakable {
 
     fn path(&self) -> &Path {
         match self {
-            Breakable::OnShortDevice(_, disk) => disk.path(),
+            Breakable::OnShortDevice { disk, .. } => disk.path(),
             Breakable::OnFuse(dying) => dying.disk.path(),
         }
     }
@@ -90,7 +93,7 @@ impl Breakable {
     fn fail(&self) {
         match self {
             Breakable::OnFuse(dying) => dying.hold(),
-            Breakable::OnShortDevice(_, disk) => {
+            Breakable::OnShortDevice { disk, .. } => {
                 let mut file = File::create(disk.path().join("filler")).unwrap();
                 let block = vec![0x5a; 256 << 10];
                 wait_for("the journal is aborted", Duration::from_secs(60), || {

@@ -20,7 +20,6 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Load {
     process: Child,
     told: PathBuf,
-    complained: PathBuf,
 }
 
 impl Load {
@@ -35,11 +34,7 @@ impl Load {
             .stderr(file(&complained))
             .spawn()
             .expect("bk-lab can be started");
-        Load {
-            process,
-            told,
-            complained,
-        }
+        Load { process, told }
     }
 
     /// Waits until so many ledgers are open and written.
@@ -57,13 +52,6 @@ impl Load {
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
         lines.filter(|line: &Value| line["state"] == "lost").count()
-    }
-
-    /// What it complained of, a line each.
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        let text = fs::read_to_string(&self.complained).unwrap_or_default();
-        let lines = text.lines().filter(|line| line.starts_with("load: "));
-        lines.map(str::to_owned).collect()
     }
 
     /// File with what it wrote, for `verify`.
