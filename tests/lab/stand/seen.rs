@@ -95,10 +95,10 @@ impl Seen {
         })
     }
 
-    /// How long after a time the first change to a mode came, in words.
-    pub(crate) fn delay(&self, since: Duration, mode: Mode, limit: Duration) -> Option<u128> {
+    /// How long after a time the first change to a mode came.
+    pub(crate) fn delay(&self, since: Duration, mode: Mode, limit: Duration) -> Option<Duration> {
         let change = self.change(since, &[mode], limit)?;
-        Some((change.at - since).as_millis())
+        Some(change.at - since)
     }
 
     /// Changes at or after a time.
