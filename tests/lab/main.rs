@@ -92,6 +92,8 @@ const LONG: &[Fault] = &[
         one_disk::given_up_persisted_observed,
     ),
     test("held", one_disk::held),
+    test("held_put", one_disk::held_put),
+    test("held_put_persisted", one_disk::held_put_persisted),
     test("held_persisted", one_disk::held_persisted),
     test("held_observed", one_disk::held_observed),
     test("held_persisted_observed", one_disk::held_persisted_observed),

@@ -57,6 +57,54 @@ cases! {
     held_persisted_observed: Held, true, true;
 }
 
+/// Why nobody may send a PUT then: with its status persisted the bookie writes it on its only state thread.
+fn put_while_held(bench: &Bench, persisted: bool) {
+    let name = if persisted {
+        "status persisted"
+    } else {
+        "status not persisted"
+    };
+    let table = "A PUT of read-only while one of two ledger disks holds every request";
+    let column = Column { bench, table, name };
+    let disk = Breakable::new(bench, Failure::Held);
+    let persisted = format!("persistBookieStatusEnabled={persisted}");
+    let lab = Setup::new(bench).conf(&persisted).up();
+    let bookie = lab.bookie(1);
+    let released = Released(&disk);
+    let seen = Seen::of(bookie);
+    disk.fail();
+    let put = seen.note("PUT");
+    let answer = bookie.put_read_only(true);
+    let word = answer.map_or_else(|error| error.kind().to_string(), |code| code.to_string());
+    column.tell("answer within 2 s", word);
+    pass(WATCHED.saturating_sub(seen.now() - put));
+    column.tell("bookie after 40 s", format!("{:?}", bookie.mode()));
+    column.tell("registered after 40 s", bookie.registered().unwrap_or("?"));
+    let answer = bookie.put_read_only(false);
+    let word = answer.map_or_else(|error| error.kind().to_string(), |code| code.to_string());
+    column.tell("PUT of writable then", word);
+    pass(Duration::from_secs(5));
+    column.tell("registered 5 s later", bookie.registered().unwrap_or("?"));
+    drop(released);
+    pass(Duration::from_secs(10));
+    column.tell(
+        "bookie 10 s after the disk answers again",
+        format!("{:?}", bookie.mode()),
+    );
+    column.tell(
+        "registered 10 s after the disk answers again",
+        bookie.registered().unwrap_or("?"),
+    );
+    println!("{}", seen.text());
+}
+
+pub(crate) fn held_put(bench: &Bench) {
+    put_while_held(bench, false);
+}
+pub(crate) fn held_put_persisted(bench: &Bench) {
+    put_while_held(bench, true);
+}
+
 /// The disk that fails, with what lies under it.
 enum Breakable {
     OnShortDevice { disk: Disk, _under: Disk },
