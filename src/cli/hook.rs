@@ -207,6 +207,19 @@ fn story(kind: EventKind) -> Story {
         Kind::JournalNotDraining | Kind::RestartWouldFail | Kind::RestartPossible => {
             (None, None, None, bytes, Operation::BookieFiles)
         }
+        Kind::ModeHeld
+        | Kind::ModeClaimed
+        | Kind::ModeReleased
+        | Kind::BookieDown
+        | Kind::BookieUp
+        | Kind::BookieRestarted
+        | Kind::HighPriorityMismatch
+        | Kind::CompactionSuspended
+        | Kind::CompactionStalled
+        | Kind::ForcedGcLoop
+        | Kind::ClusterOverWarn
+        | Kind::ClusterHeadroomLow
+        | Kind::ClaimOrphaned => (None, None, None, None, Operation::BookieFiles),
         Kind::AnyDiskFull | Kind::AllDisksFull | Kind::AllDisksWritable | Kind::FatalError => {
             (None, None, None, None, Operation::Statvfs)
         }

@@ -93,7 +93,8 @@ struct Node {
     order: Option<Mode>,
     /// An operator's PUT without `mode set`, on a writable bookie: nobody may end it.
     raw: bool,
-    leaves: Vec<u64>,
+    /// How often this agent ended a read-only of its own; the histories are shorter than an hour.
+    leaves: usize,
 }
 
 struct World4 {
@@ -129,7 +130,7 @@ impl World4 {
                 control,
                 order: None,
                 raw: false,
-                leaves: Vec::new(),
+                leaves: 0,
             };
             node.start_agent();
             node
@@ -192,11 +193,15 @@ impl World4 {
             11 => node.order(now, zookeeper, Some(Mode::Writable)),
             12 => node.order(now, zookeeper, None),
             _ => {
-                node.raw = node.bookie.up && !node.bookie.read_only && node.bookie.late.is_none();
-                if node.raw && self.zookeeper {
-                    node.bookie.put(true);
+                let bookie = &mut node.bookie;
+                let taken = bookie.up && bookie.late.is_none() && zookeeper;
+                // While a claim of ours stands, nobody can tell whose read-only it is; and an order to be
+                // writable that was taken is followed, even late.
+                let ordered = node.mirrored.order().is_some_and(|order| order.pending);
+                if taken && !bookie.read_only {
+                    bookie.put(true);
+                    node.raw = !node.mirrored.holds_read_only() && !ordered;
                 }
-                node.raw &= self.zookeeper;
                 "an operator sends a PUT by himself"
             }
         };
@@ -248,6 +253,7 @@ impl World4 {
             return false;
         };
         // Killed before or after any step.
+        // And between claim and PUT, below.
         let (before, after) = (random.u16(..400) == 0, random.u16(..400) == 0);
         let quiet = TROUBLE <= self.second;
         if before && !quiet {
@@ -255,7 +261,6 @@ impl World4 {
             self.note(at, "the agent is killed before a step");
             return false;
         }
-        let ours = node.stored.holds_read_only() || node.mirrored.holds_read_only();
         let outcome = match &step {
             Step::Keep(book) => {
                 node.stored = book.clone();
@@ -269,13 +274,23 @@ impl World4 {
             Step::Enter if writable <= FLOOR => Outcome::Held("the floor".to_owned()),
             Step::Enter => {
                 assert!(zookeeper, "a PUT while ZooKeeper is away: {}", self.log.join("\n"));
+                if let Some(book) = keeper.begin(now, &world, false) {
+                    (node.stored, node.mirrored) = (book.clone(), book.clone());
+                    keeper.done(now, &Step::Keep(book), Outcome::Done);
+                }
+                let ours = node.mirrored.holds_read_only();
                 assert!(ours, "a PUT before its claim is durable: {}", self.log.join("\n"));
+                if random.u8(..20) == 0 && !quiet {
+                    node.keeper = None;
+                    self.note(at, "the agent is killed between claim and PUT");
+                    return false;
+                }
                 node.bookie.put(true);
                 Outcome::Done
             }
             Step::Leave => {
                 assert!(zookeeper, "a PUT while ZooKeeper is away: {}", self.log.join("\n"));
-                assert!(!node.raw, "an operator's read-only was ended: {}", self.log.join("\n"));
+                assert!(!node.raw, "an operator's read-only was ended: bookie {at}: {}", self.log.join("\n"));
                 let order = node.order;
                 assert_ne!(order, Some(Mode::ReadOnly), "{}", self.log.join("\n"));
                 if random.u8(..20) == 0 && !quiet {
@@ -285,8 +300,9 @@ impl World4 {
                     Outcome::Held("no answer in time".to_owned())
                 } else {
                     node.bookie.put(false);
-                    if order.is_none() {
-                        node.leaves.push(self.second);
+                    if order.is_none() && keeper.book().operator.is_none() {
+                        node.leaves += 1;
+                        assert!(node.leaves <= LEAVES, "{}", self.log.join("\n"));
                     }
                     Outcome::Done
                 }
@@ -303,11 +319,25 @@ impl World4 {
         true
     }
 
+    /// Two checks of the bookie's monitor after the last trouble each is read-only that should be.
+    fn check_read_only(&self, seed: u64) {
+        for (at, node) in self.nodes.iter().enumerate() {
+            let keeper = node.keeper.as_ref().expect("all agents run in the end");
+            let asked = node.bookie.full || node.order == Some(Mode::ReadOnly);
+            let held = keeper.held() == Some("the floor");
+            let log = || self.log.join("\n");
+            let read_only = node.bookie.read_only || !asked || held;
+            assert!(read_only, "seed {seed}, bookie {at}: {node:#?}\n{}", log());
+        }
+    }
+
     /// What must be so when nothing has happened for a while.
     fn check(&self, seed: u64) {
         for (at, node) in self.nodes.iter().enumerate() {
             let keeper = node.keeper.as_ref().expect("all agents run in the end");
-            let limited = keeper.held().is_some();
+            let limits = ["the floor", "within an hour"];
+            let held = keeper.held().unwrap_or_default();
+            let limited = limits.into_iter().any(|limit| held.contains(limit));
             let read_only = node.bookie.read_only;
             let context = || {
                 format!(
@@ -339,6 +369,7 @@ impl World4 {
 
 impl Node {
     fn start_agent(&mut self) {
+        self.leaves = 0;
         let settings = Settings {
             control: self.control,
             ..Settings::default()
@@ -361,9 +392,8 @@ impl Node {
         let step = Step::Keep(keeper.book().clone());
         (self.stored, self.mirrored) = (keeper.book().clone(), keeper.book().clone());
         keeper.done(now, &step, Outcome::Done);
-        if mode == Some(Mode::Writable) {
-            self.raw = false;
-        }
+        // From now on his PUT is covered by his word.
+        self.raw = false;
         self.order = mode;
         "an operator gives an order"
     }
@@ -392,6 +422,9 @@ fn whatever_happens_each_bookie_ends_in_the_mode_it_should_be_in() {
             }
             world.turn(&mut random);
             world.second += 1;
+            if world.second == TROUBLE + 2 * CHECK {
+                world.check_read_only(seed);
+            }
         }
         world.check(seed);
     }

@@ -98,7 +98,7 @@ pub struct World {
 pub enum Step {
     /// Make this book durable, in the state store and in ZooKeeper.
     Keep(Book),
-    /// Under the lock, if the floor allows: PUT read-only, and read back.
+    /// Under the lock, if the floor allows: [`Keeper::begin`], PUT read-only, and read back.
     Enter,
     /// PUT writable, and read back.
     Leave,
@@ -244,13 +244,33 @@ impl Keeper {
         self.held.as_deref()
     }
 
-    /// The agent's claim was made below the floor. Before its PUT, under the lock.
-    pub fn mark_below_floor(&mut self) -> &Book {
-        if let Some(claim) = &mut self.book.agent {
-            claim.below_floor = true;
-            self.book.revision += 1;
+    /// An `Enter` may go on: under the lock, and the floor allows it, or an emergency does. Returns the book to be
+    /// made durable before the PUT, if it changed. Not earlier: a claim whose PUT is not imminent would take
+    /// somebody else's read-only for ours.
+    pub fn begin(&mut self, now: Moment, world: &World, below_floor: bool) -> Option<Book> {
+        if self.agent_should_claim(world, Mode::Writable) {
+            self.claim(now, world, below_floor);
+            return Some(self.book.clone());
         }
-        &self.book
+        let claim = self.book.agent.as_mut()?;
+        if !below_floor || claim.below_floor {
+            return None;
+        }
+        claim.below_floor = true;
+        self.book.revision += 1;
+        Some(self.book.clone())
+    }
+
+    fn claim(&mut self, now: Moment, world: &World, below_floor: bool) {
+        self.book.agent = Some(Claim {
+            owner: Owner::Agent,
+            mode: Mode::ReadOnly,
+            reason: world.reason.clone().unwrap_or_else(|| "disks".to_owned()),
+            since: now.wall,
+            pending: true,
+            below_floor,
+        });
+        self.changed();
     }
 
     /// What is to be done next; none when all is as it should be or nothing may be done.
@@ -277,7 +297,7 @@ impl Keeper {
                 self.book = theirs;
             }
             (Step::Enter, Outcome::Done) => {
-                self.entered = Some(now.elapsed);
+                self.entered.get_or_insert(now.elapsed);
                 self.pause = Pause::default();
             }
             (Step::Leave, Outcome::Done) => {
@@ -320,19 +340,25 @@ impl Keeper {
             }
             self.leaves.pop_front();
         }
-        if let Some(mode) = world.bookie.and_then(mode_of) {
+        if let Some(mode) = world.bookie.and_then(mode_of).filter(|_| self.known) {
             self.confirm(mode);
         }
     }
 
-    /// The bookie shows this mode: claims of it do not wait for it any more. Not worth a revision of its own:
-    /// a copy that still says pending is treated alike.
+    /// The bookie shows this mode: claims of it do not wait for it any more. Of a read-only it is not worth a
+    /// revision: a copy that still says pending is treated alike. An order to be writable is told once, and
+    /// must not be told again by an agent that was restarted.
     fn confirm(&mut self, mode: Mode) {
+        let mut told = false;
         let claims = [&mut self.book.agent, &mut self.book.operator];
         for claim in claims.into_iter().flatten() {
             if claim.mode == mode {
+                told |= claim.pending && mode == Mode::Writable;
                 claim.pending = false;
             }
+        }
+        if told {
+            self.changed();
         }
     }
 
@@ -347,16 +373,12 @@ impl Keeper {
         let Some(observed) = world.bookie.and_then(mode_of).filter(|_| self.known) else {
             return;
         };
-        if self.agent_should_claim(world, observed) {
-            self.book.agent = Some(Claim {
-                owner: Owner::Agent,
-                mode: Mode::ReadOnly,
-                reason: world.reason.clone().unwrap_or_else(|| "disks".to_owned()),
-                since: now.wall,
-                pending: true,
-                below_floor: false,
-            });
-            self.changed();
+        // It is held already, so there is no PUT to wait for: ours outlives the other claim.
+        if observed == Mode::ReadOnly
+            && self.another_holds(world)
+            && self.agent_should_claim(world, observed)
+        {
+            self.claim(now, world, false);
         }
         // Ended without a call: the bookie is writable already, or another claim goes on.
         let writable = observed == Mode::Writable;
@@ -416,10 +438,16 @@ impl Keeper {
             }
             return Some(Step::Keep(self.book.clone()));
         }
+        if goal.is_none() {
+            self.pause = Pause::default();
+        }
         let step = match (goal?, world.bookie.and_then(mode_of)?) {
             (Mode::ReadOnly, Mode::Writable) => Step::Enter,
             (Mode::Writable, Mode::ReadOnly) => Step::Leave,
-            _ => return None,
+            _ => {
+                self.pause = Pause::default();
+                return None;
+            }
         };
         if let Some(text) = self.in_the_way(world) {
             self.held = Some(text);
@@ -459,6 +487,9 @@ impl Keeper {
                 }
                 None => Some(Mode::Writable),
             };
+        }
+        if self.agent_should_claim(world, Mode::Writable) {
+            return Some(Mode::ReadOnly);
         }
         if self.book.releasing && !foreign_holds(world) {
             return Some(Mode::Writable);

@@ -130,6 +130,15 @@ impl Story {
         while let Some(step) = self.keeper.next(self.now(), &self.world) {
             let outcome = self.fails.clone().unwrap_or(Outcome::Done);
             let kept = matches!(step, Step::Keep(_));
+            if step == Step::Enter
+                && !matches!(outcome, Outcome::Held(_))
+                && let Some(book) = self.keeper.begin(self.now(), &self.world, false)
+            {
+                done.push(format!("keep {}", words(&book)));
+                self.mirrored = book.clone();
+                let step = Step::Keep(book);
+                self.keeper.done(self.now(), &step, Outcome::Done);
+            }
             if outcome == Outcome::Done || kept {
                 match &step {
                     Step::Keep(book) => self.mirrored = book.clone(),
@@ -248,12 +257,24 @@ fn an_agent_that_lost_its_state_finds_its_claim_in_zookeeper() {
 }
 
 #[test]
-fn a_claim_without_its_put_ends_in_silence() {
+fn while_the_floor_is_in_the_way_there_is_no_claim() {
     tell(
         Control::Enforce,
         "fails the floor
-         disks full → keep [agent=readOnly], try to enter, held: the floor
-         agent restarts → try to enter, held: the floor
+         disks full → try to enter, held: the floor
+         bookie read-only
+         disks well
+         wait 100",
+    );
+}
+
+#[test]
+fn a_claim_without_its_put_ends_in_silence() {
+    tell(
+        Control::Enforce,
+        "fails refused
+         disks full → keep [agent=readOnly], try to enter, held: 400
+         agent restarts → try to enter, held: 400
          disks well → keep []",
     );
 }
@@ -299,7 +320,7 @@ fn an_order_to_be_writable_is_followed_once_and_not_fought_over() {
          wait 100
          bookie writable
          wait 100
-         release → keep [agent=readOnly], enter",
+         release → keep [], keep [agent=readOnly], enter",
     );
 }
 
@@ -323,8 +344,8 @@ fn without_zookeeper_nothing_is_sent() {
     tell(
         Control::Enforce,
         "zookeeper away
-         disks full → keep [agent=readOnly], held: ZooKeeper is away: a PUT would block the bookie's admin server and take effect later
-         zookeeper back → enter",
+         disks full → held: ZooKeeper is away: a PUT would block the bookie's admin server and take effect later
+         zookeeper back → keep [agent=readOnly], enter",
     );
 }
 
@@ -334,8 +355,8 @@ fn a_hung_directory_forbids_the_put_where_the_bookie_would_write_there() {
         Control::Enforce,
         "persists its status
          hung /l1
-         disks full → keep [agent=readOnly], held: /l1 is hung: the bookie would write its status there and hang
-         hung none → enter",
+         disks full → held: /l1 is hung: the bookie would write its status there and hang
+         hung none → keep [agent=readOnly], enter",
     );
     tell(
         Control::Enforce,
@@ -359,10 +380,10 @@ fn what_is_in_the_way_is_tried_again_and_a_refusal_later() {
     tell(
         Control::Enforce,
         "fails the floor
-         disks full → keep [agent=readOnly], try to enter, held: the floor
+         disks full → try to enter, held: the floor
          wait 10 → after 1 s try to enter, held: the floor, after 3 s try to enter, held: the floor, after 7 s try to enter, held: the floor
          fails no → held: the floor
-         wait 10 → after 5 s enter",
+         wait 10 → after 5 s keep [agent=readOnly], enter",
     );
     tell(
         Control::Enforce,
