@@ -473,9 +473,11 @@ fn each_dir(facts: &Facts<'_>, series: &mut Series, number: fn(&DirView) -> Opti
     }
 }
 
-/// Causes of verdicts on numbers and kernel signals: no probe fails by them, so they cost no series.
+/// Causes of verdicts on numbers and kernel signals, and of the bookie's events: no probe fails by them, so
+/// they cost no series.
 fn is_verdict(cause: Cause) -> bool {
-    matches!(cause, Cause::Inodes | Cause::KernelError | Cause::NoSize)
+    use Cause::{Bookie, Cluster, Inodes, KernelError, NoSize};
+    matches!(cause, Inodes | KernelError | NoSize | Bookie | Cluster)
 }
 
 /// All inodes and the free ones, where the file system has the notion.

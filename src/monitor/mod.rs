@@ -3,6 +3,7 @@
 //! snapshot. No lock, no disk, no socket, no listener is waited for here.
 
 mod action;
+mod beside;
 mod mode;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,11 @@ pub use action::Action;
 use crate::clock::Clock;
 use crate::health::ballast::{self, Order};
 use crate::health::beside::BesideView;
+use crate::health::claim::Claim;
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
+use crate::health::judge::Judge;
 use crate::health::moment::{Elapsed, Moment};
 use crate::health::observation::Observation;
 use crate::health::policy::{Mode, Policy};
@@ -107,8 +110,8 @@ pub struct Monitor {
     prober_away: Option<Away>,
     prober_restarts: u64,
     observed_mode: Option<Mode>,
-    mode_differs_since: Option<Elapsed>,
-    mismatch_told: bool,
+    judge: Judge,
+    claims: Vec<Claim>,
     mode_transitions: BTreeMap<(Mode, &'static str), u64>,
 }
 
@@ -160,8 +163,8 @@ impl Monitor {
             prober_away: None,
             prober_restarts: 0,
             observed_mode: None,
-            mode_differs_since: None,
-            mismatch_told: false,
+            judge: Judge::new(policy.beside),
+            claims: Vec::new(),
             mode_transitions: mode::all_transitions(),
         };
         monitor.watch_configured();
@@ -215,6 +218,7 @@ impl Monitor {
     fn wait(&self) -> Duration {
         let now = self.clock.elapsed();
         let mut due = self.tracker.next_due().min(now + IDLE_TURN);
+        due = due.min(self.judge.due().unwrap_or(due));
         if self.events_waiting || !self.dirty.is_empty() {
             due = due.min(self.publish_due());
         }
@@ -256,6 +260,8 @@ impl Monitor {
                 }
             }
             Action::ModeObserved(mode) => self.mode_observed(now, mode),
+            Action::Heard(heard) => self.heard(now, heard),
+            Action::Acted(action) => self.judge.acted(now.elapsed, action),
             Action::Problem(key, Some(text)) => {
                 self.problems.insert(key, text);
                 self.events_waiting = true;
@@ -325,7 +331,7 @@ impl Monitor {
             self.number();
         }
         self.check_prober(now);
-        self.check_mode(now);
+        self.judge(now);
         let events = self.tracker.tick(now);
         self.tell(events);
         for (dir, plan) in self.tracker.begin_looks(now) {
@@ -412,6 +418,7 @@ impl Monitor {
     }
 
     fn configure(&mut self, now: Moment, dirs: Vec<Dir>, policy: Policy) {
+        self.judge.configure(policy.beside);
         let events = self
             .tracker
             .configure(now, dirs, policy, &mut self.options.pins);
@@ -506,7 +513,7 @@ impl Monitor {
             severity: self.tracker.severity(),
             ready: self.tracker.is_ready(),
             mode,
-            beside: BesideView::default(),
+            beside: self.judge.view(now.elapsed),
             dirs,
             totals: self.tracker.totals(),
             recent_events: Arc::clone(&self.recent),
