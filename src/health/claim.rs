@@ -46,3 +46,26 @@ pub struct Claim {
     /// It was made although too few bookies stayed writable (a journal emergency).
     pub below_floor: bool,
 }
+
+/// What stands, as the mode's keeper says it after each change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Claims of this agent, its operator, and drain jobs.
+    pub claims: Vec<Claim>,
+    /// Why a wanted change is not made now.
+    pub held: Option<String>,
+    /// Something is in its way; otherwise it only waits for its time.
+    pub blocked: bool,
+    /// The disks' wish is followed, not only said.
+    pub enforces: bool,
+    /// What keeps the claims from being known or written.
+    pub problem: Option<String>,
+}
+
+impl Kept {
+    /// `observe` or `enforce`.
+    #[must_use]
+    pub const fn control(&self) -> &'static str {
+        if self.enforces { "enforce" } else { "observe" }
+    }
+}
