@@ -19,6 +19,7 @@ use kept::Holding;
 use crate::clock::Clock;
 use crate::health::ballast::{self, Order};
 use crate::health::beside::BesideView;
+use crate::health::bookkeeper;
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
@@ -496,6 +497,10 @@ impl Monitor {
             }
         }
         let node = self.tracker.node();
+        let beside = self.judge.view(now.elapsed);
+        let by_itself = beside.should_be.as_ref().filter(|should_be| {
+            should_be.mode == bookkeeper::Mode::ReadOnly
+        });
         let mode = ModeView {
             wanted: node.wanted(),
             reason: node.wanted_reason().map(str::to_owned),
@@ -503,7 +508,7 @@ impl Monitor {
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
             control: self.holding.kept.control(),
-            claims: self.holding.shown(self.judge.why_by_itself()),
+            claims: self.holding.shown(by_itself.map(|should_be| should_be.reason.as_str())),
             held: self.holding.kept.held.clone(),
             journal_emergency: node.journal_emergency(),
         };
@@ -520,7 +525,7 @@ impl Monitor {
             severity: self.tracker.severity(),
             ready: self.tracker.is_ready(),
             mode,
-            beside: self.judge.view(now.elapsed),
+            beside,
             dirs,
             totals: self.tracker.totals(),
             recent_events: Arc::clone(&self.recent),
