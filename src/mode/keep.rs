@@ -35,7 +35,7 @@ const FRESH: Duration = Duration::from_secs(3);
 const FOREIGN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the lock of the cluster is waited for. Each holder needs a PUT and a registration, some 100 ms.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// How long the new registration is waited for under the lock, so that the next one counts right.
 const REGISTRATION_WAIT: Duration = Duration::from_secs(3);
