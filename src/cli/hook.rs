@@ -197,7 +197,12 @@ fn story(kind: EventKind) -> Story {
         Kind::DiskUnknown => access("unknown", Cause::Prober, Operation::Prober),
         Kind::DiskRecovered => told(Axis::Access, "failed", "ok", None, Operation::Sync),
         Kind::DiskSlow => told(Axis::Latency, "normal", "slow", None, Operation::Sync),
-        Kind::ModeWanted | Kind::ModeChanged | Kind::ModeMismatch | Kind::ModeHeld => (
+        Kind::ModeWanted
+        | Kind::ModeChanged
+        | Kind::ModeMismatch
+        | Kind::ModeClaimed
+        | Kind::ModeReleased
+        | Kind::ModeHeld => (
             None,
             Some("writable"),
             Some("readOnly"),
