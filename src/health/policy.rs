@@ -113,9 +113,7 @@ fn unusable(dirs: &[DirFacts<'_>]) -> Option<String> {
 fn emergency(dirs: &[DirFacts<'_>]) -> Option<String> {
     let dir = dirs.iter().find(|dir| dir.emergency)?;
     let path = path_text(dir.path);
-    Some(format!(
-        "{path} has less room than the journal needs next"
-    ))
+    Some(format!("{path} has less room than the journal needs next"))
 }
 
 fn any_full(dirs: &[DirFacts<'_>]) -> Option<String> {

@@ -64,7 +64,9 @@ impl BookieConf {
                 self.major_compaction_threshold,
                 MAJOR_THRESHOLD,
             ),
-            jitter: Duration::from_secs(spread(self.id().as_deref()) % JITTER_SECONDS),
+            jitter: self.id().map_or(Duration::ZERO, |id| {
+                Duration::from_secs(spread(&id) % JITTER_SECONDS)
+            }),
         }
     }
 }
@@ -76,9 +78,8 @@ fn single(value: Option<f64>, default: f32) -> f32 {
 }
 
 /// A number that differs between bookies and not between starts (FNV-1a).
-fn spread(id: Option<&str>) -> u64 {
-    let bytes = id.unwrap_or_default().bytes();
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+fn spread(id: &str) -> u64 {
+    id.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
@@ -92,9 +93,15 @@ mod tests {
         let settings = BookieConf::default().beside(None);
         let default = Settings::default();
         assert_eq!(settings.check_interval, Duration::from_secs(10));
-        assert_eq!((settings.model.full, settings.model.low_watermark), (0.95, 0.95));
-        assert_eq!((settings.minor, settings.major), (default.minor, default.major));
-        assert!(settings.model.any_full && !settings.any_full_known);
+        assert_eq!(
+            (settings.model.full, settings.model.low_watermark),
+            (0.95, 0.95)
+        );
+        assert_eq!(
+            (settings.minor, settings.major),
+            (default.minor, default.major)
+        );
+        assert_eq!(settings, default);
     }
 
     #[test]

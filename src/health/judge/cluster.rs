@@ -80,12 +80,20 @@ impl ClusterWatch {
     /// Consumed data is deleted only while brokers can write: a cluster of which all are full is
     /// locked, so the first one over warn is the time to act (apache/pulsar#15332).
     fn over_warn(&mut self, view: &ClusterView) -> Option<Told> {
-        let over: Vec<&Member> = view.members.iter().filter(|member| is_over(member)).collect();
+        let over: Vec<&Member> = view
+            .members
+            .iter()
+            .filter(|member| is_over(member))
+            .collect();
         let before = std::mem::replace(&mut self.over_warn_told, !over.is_empty());
         if over.is_empty() || before {
             return None;
         }
-        let ids: Vec<&str> = over.iter().take(NAMED).map(|member| member.id.as_str()).collect();
+        let ids: Vec<&str> = over
+            .iter()
+            .take(NAMED)
+            .map(|member| member.id.as_str())
+            .collect();
         let unknown = view
             .members
             .iter()
@@ -144,8 +152,10 @@ impl ClusterWatch {
                 EventKind::ClusterHeadroomLow,
                 format!(
                     "{place} has {writable} writable of {} bookies, and the largest ensemble in use is {ensemble}: \
-                     with one less, such ledgers cannot be made",
-                    members.len()
+                     {} cannot be made{}",
+                    members.len(),
+                    if writable < ensemble { "such ledgers" } else { "with one less, such ledgers" },
+                    if writable < ensemble { " now" } else { "" },
                 ),
             ));
         }

@@ -168,7 +168,7 @@ impl Compaction {
         serves: bool,
     ) -> Vec<Told> {
         self.undoable = node.undoable;
-        self.watch_warn(now, settings, node, shadow);
+        self.watch_warn(now, settings, node);
         self.suspended = self.judge_suspended(shadow);
         let mut told = Vec::new();
         if serves {
@@ -179,13 +179,7 @@ impl Compaction {
     }
 
     /// Follows whether a directory is over warn, by the bookie's threshold and by ours.
-    fn watch_warn(
-        &mut self,
-        now: Elapsed,
-        settings: &Settings,
-        node: &NodeFacts<'_>,
-        shadow: &Shadow,
-    ) {
+    fn watch_warn(&mut self, now: Elapsed, settings: &Settings, node: &NodeFacts<'_>) {
         let over = over_warn(settings, node);
         let keep = |since: Option<Elapsed>, holds: bool| holds.then(|| since.unwrap_or(now));
         let status = |of: &[SpaceStatus]| {
@@ -204,8 +198,7 @@ impl Compaction {
             let fresh = self
                 .flags
                 .is_some_and(|(at, flags)| now <= at + FLAGS_FRESH && flags == NONE_SUSPENDED);
-            let nothing = !shadow.collectors().iter().any(|known| known.major || known.minor);
-            let clean = self.over == Some(false) && fresh && nothing;
+            let clean = self.over == Some(false) && fresh && self.suspended.is_none();
             // One that began clean and went below warn and over it again is still that one.
             let goes_on = self.trip.is_some_and(|trip| trip.clean)
                 && self.over == Some(false)
@@ -306,7 +299,8 @@ impl Compaction {
     ) {
         let over = self.over == Some(true);
         let seen = self.suspended.filter(|suspended| suspended.seen);
-        let held = |kind: fn(&SuspendedView) -> bool| over || !serves || seen.is_some_and(|s| kind(&s));
+        let held =
+            |kind: fn(&SuspendedView) -> bool| over || !serves || seen.is_some_and(|s| kind(&s));
         let (major_held, minor_held) = (held(|s| s.major), held(|s| s.minor));
         for (place, progress) in self.collectors.iter_mut().enumerate() {
             let kinds = [
@@ -316,11 +310,13 @@ impl Compaction {
             let mut late = Vec::new();
             for (name, kind, interval, held) in kinds {
                 let rest = kind.rest(now, held);
-                let limit = interval.map(|interval| {
-                    STALLED_INTERVALS * interval + CHECKS * settings.gc_wait
-                });
+                let limit = interval
+                    .map(|interval| STALLED_INTERVALS * interval + CHECKS * settings.gc_wait);
                 if limit.is_some_and(|limit| limit < rest) {
-                    late.push(format!("no {name} compaction has ended for {}", time_text(rest)));
+                    late.push(format!(
+                        "no {name} compaction has ended for {}",
+                        time_text(rest)
+                    ));
                 }
             }
             if late.is_empty() || std::mem::replace(&mut progress.told, true) {
@@ -331,22 +327,32 @@ impl Compaction {
             });
             let hint = if runs {
                 "one is running"
-            } else if shadow.collectors().get(place).is_some_and(|known| known.major) {
+            } else if shadow
+                .collectors()
+                .get(place)
+                .is_some_and(|known| known.major)
+            {
                 "it was suspended when a directory was over warn, and nothing resumed it (apache/pulsar#22901)"
             } else {
                 "the collector's thread may have ended by an error (#2103, #4596): look for it in the bookie's log"
             };
             told.push(Told::new(
                 EventKind::CompactionStalled,
-                format!("{}: {}; {hint}", shadow.collector_text(place), late.join(", ")),
+                format!(
+                    "{}: {}; {hint}",
+                    shadow.collector_text(place),
+                    late.join(", ")
+                ),
             ));
         }
     }
 
     /// What should be asked of the bookie now.
     pub(super) fn action(&self, now: Elapsed, settings: &Settings) -> Option<BesideAction> {
-        self.resume(now, settings)
-            .or_else(|| self.collect(now, settings).then_some(BesideAction::RequestGc))
+        self.resume(now, settings).or_else(|| {
+            self.collect(now, settings)
+                .then_some(BesideAction::RequestGc)
+        })
     }
 
     /// Only what the bookie itself suspended for a trip that this agent saw from its beginning; a person

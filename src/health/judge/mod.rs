@@ -60,7 +60,11 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             check_interval: Duration::from_secs(10),
-            model: bookkeeper::Settings::defaults(),
+            // What is unknown counts as what makes a bookie read-only more often.
+            model: bookkeeper::Settings {
+                any_full: true,
+                ..bookkeeper::Settings::defaults()
+            },
             any_full_known: false,
             persists_status: None,
             force_read_only: false,

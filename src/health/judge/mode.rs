@@ -103,12 +103,7 @@ impl ModeWatch {
         })
     }
 
-    fn why_read_only(
-        &self,
-        settings: &Settings,
-        shadow: &Shadow,
-        node: &NodeFacts<'_>,
-    ) -> String {
+    fn why_read_only(&self, settings: &Settings, shadow: &Shadow, node: &NodeFacts<'_>) -> String {
         let ours = node.claims.iter().find(|claim| claim.owner == Owner::Agent);
         if let Some(claim) = ours {
             return format!("this agent holds it there ({})", claim.reason);

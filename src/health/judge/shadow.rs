@@ -146,8 +146,7 @@ impl Shadow {
             .map(|seen| if self.from_start { *seen } else { empty });
         model.step(first.enumerate());
         let is_full = !model.full(Role::Ledger).is_empty() || !model.full(Role::Index).is_empty();
-        self.writable_by =
-            (is_full && model.mode() == Mode::Writable).then_some(WritableBy::Start);
+        self.writable_by = (is_full && model.mode() == Mode::Writable).then_some(WritableBy::Start);
         self.model = Some(model);
     }
 
@@ -198,10 +197,7 @@ impl Shadow {
     pub(super) fn collector_text(&self, place: usize) -> String {
         let dir = self.collectors.get(place).and_then(|known| known.dir);
         let path = dir.and_then(|dir| self.dirs.get(dir));
-        path.map_or_else(
-            || "the bookie".to_owned(),
-            |(path, _)| path_text(path),
-        )
+        path.map_or_else(|| "the bookie".to_owned(), |(path, _)| path_text(path))
     }
 
     /// It is known that compaction goes on in the collector at that place, or everywhere.
@@ -240,7 +236,10 @@ impl Shadow {
         match model.mode() {
             Mode::Shutdown => format!("{path} is full, and readOnlyModeEnabled is false"),
             Mode::ReadOnly if model.writable(*role).is_empty() => {
-                format!("every {} directory is full for it, {path} first", role.name())
+                format!(
+                    "every {} directory is full for it, {path} first",
+                    role.name()
+                )
             }
             Mode::ReadOnly => format!("{path} is full for it"),
             Mode::Writable => match self.writable_by {
@@ -297,9 +296,7 @@ impl Shadow {
 
 /// What BookKeeper's monitor does not see at all.
 fn unseen(node: &NodeFacts<'_>) -> Option<String> {
-    let bad = |dir: &&DirNow<'_>| {
-        dir.access.is_unusable() || dir.space_status == SpaceStatus::Full
-    };
+    let bad = |dir: &&DirNow<'_>| dir.access.is_unusable() || dir.space_status == SpaceStatus::Full;
     let dir = node.dirs.iter().find(|dir| dir.access.is_unusable());
     let dir = dir.or_else(|| node.dirs.iter().find(bad));
     let path = path_text(dir.map(|dir| dir.path)?);

@@ -70,7 +70,11 @@ impl ForcedLoop {
             forced,
             available,
         });
-        while self.looks.front().is_some_and(|look| look.at + WINDOW < now) {
+        while self
+            .looks
+            .front()
+            .is_some_and(|look| look.at + WINDOW < now)
+        {
             self.looks.pop_front();
         }
         let all = self.looks.len();

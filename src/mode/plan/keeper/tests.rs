@@ -79,10 +79,16 @@ impl Story {
                 }];
             }
             ("drain", _) => self.world.foreign.clear(),
-            ("set", "read-only") => self.keeper.order(self.now(), Mode::ReadOnly, "me".to_owned()),
-            ("set", _) => self.keeper.order(self.now(), Mode::Writable, "me".to_owned()),
+            ("set", "read-only") => self
+                .keeper
+                .order(self.now(), Mode::ReadOnly, "me".to_owned()),
+            ("set", _) => self
+                .keeper
+                .order(self.now(), Mode::Writable, "me".to_owned()),
             ("release", _) => assert!(self.keeper.release(), "{line}"),
-            ("control", "enforce") => self.configure(|settings| settings.control = Control::Enforce),
+            ("control", "enforce") => {
+                self.configure(|settings| settings.control = Control::Enforce)
+            }
             ("control", _) => self.configure(|settings| settings.control = Control::Observe),
             ("persists", _) => self.configure(|settings| settings.persists_status = true),
             ("never", why) => self.configure(|settings| settings.never = Some(why.to_owned())),
@@ -175,7 +181,10 @@ fn words(book: &Book) -> String {
 /// Plays a story and compares it with itself as it should be.
 fn tell(control: Control, expected: &str) {
     let mut story = Story::new(control);
-    let lines = expected.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = expected
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
     let mut played = Vec::new();
     let mut wanted = Vec::new();
     for line in lines {
