@@ -13,6 +13,7 @@ pub mod backoff;
 pub mod child;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod document;
 pub mod embed;
