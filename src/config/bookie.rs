@@ -28,6 +28,8 @@ pub struct BookieConfig {
     pub admin_key: Option<PathBuf>,
     /// What relative directories in its file are relative to.
     pub home: Option<PathBuf>,
+    /// The bookie is kept in the mode that its disks allow; otherwise only what would be done is said.
+    pub enforce: bool,
     /// How many bookies must stay writable; by the cluster if none.
     pub min_writable_bookies: Option<u32>,
 }
@@ -68,6 +70,7 @@ pub(super) fn settle(
         admin_cert: path(Key::AdminCert),
         admin_key: path(Key::AdminKeyFile),
         home: path(Key::Home),
+        enforce: slots.slot(Key::Control).text().as_deref() == Some("enforce"),
         min_writable_bookies: slots.slot(Key::MinWritableBookies).count(),
         file: file
             .as_ref()

@@ -191,7 +191,6 @@ impl Reader<'_> {
             Ok(value) => Some(value),
             Err(wrong) => {
                 let wrong = match (key, raw.get_ref().as_str()) {
-                    (Key::Control, Some("enforce")) => not_yet(),
                     (Key::Semantics, Some("bookkeeper")) => not_yet(),
                     _ => wrong,
                 };

@@ -288,19 +288,19 @@ keys! {
         Version "version", Kind::Version, Eg("\"4.17.3\""), Reload,
             "BookKeeper's version: what an absent key of its file means differs between versions.";
         AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Reload,
-            "The bookie's admin HTTP server; from its file if that enables one. Checked, and not asked yet.";
+            "The bookie's admin HTTP server; from its file if that enables one. It is asked for little more than its state, once a second.";
         AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,
             "Certificates that the admin server's own is checked against.";
         AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Reload,
             "Client certificate for an admin server that asks for one.";
         AdminKeyFile "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Reload,
             "Its key.";
-        Control "control", Kind::Choice(&["observe"]), Is("\"observe\""), Reload,
-            "observe: say which mode the disks allow, change nothing.";
+        Control "control", Kind::Choice(&["observe", "enforce"]), Is("\"observe\""), Reload,
+            "observe: say which mode the disks allow, change nothing but by `mode set`. enforce: keep the bookie in it; needs its admin server and ZooKeeper.";
         ReadOnlyOnAnyFull "read_only_on_any_full", Kind::AnyFull, Is("\"bookie\""), Reload,
             "Whether one full directory asks for read-only, or only all of a role; \"bookie\": as the bookie runs.";
         MinWritableBookies "min_writable_bookies", BOOKIES, Eg("5"), Reload,
-            "How many bookies must stay writable. Checked, and without an effect while control is observe.";
+            "How many bookies must stay writable when this one is made read-only; the largest ensemble in use and one more if not set. A journal that is nearly full may go below it, one bookie at a time.";
     }
     Hook {
         HookName "name", Kind::Name, Must("\"page\""), Reload,
@@ -361,14 +361,13 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 7] = [
+pub(super) const LATER: [&str; 6] = [
     "webhook",
     "alertmanager",
     "textfile",
     "zookeeper",
     "reclaim",
     "drain",
-    "bookie.control = \"enforce\"",
 ];
 
 #[cfg(test)]

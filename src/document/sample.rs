@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::{About, Host};
 use crate::health::ballast::{BallastState, BallastView};
+use crate::health::beside::BesideView;
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::journal::JournalView;
@@ -250,7 +251,9 @@ pub(crate) fn snapshot() -> Snapshot {
             observed: None,
             high_priority_writes: true,
             transitions: BTreeMap::from([((Mode::ReadOnly, "disks"), 1)]),
+            ..ModeView::default()
         },
+        beside: BesideView::default(),
         totals: BTreeMap::from([(Role::Journal, space(40)), (Role::Ledger, space(4))]),
         recent_events: Arc::new(events),
         event_counts: BTreeMap::from([(EventKind::DiskFull, 1), (EventKind::ModeWanted, 1)]),

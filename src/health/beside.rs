@@ -138,3 +138,16 @@ pub enum Heard {
     /// The session.
     Session(Session),
 }
+
+/// Bookie and cluster as the snapshot shows them; none where nothing was heard lately.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct BesideView {
+    /// The bookie answers and serves; none without a bookie.
+    pub bookie_up: Option<bool>,
+    /// The bookie takes recovery writes.
+    pub high_priority_writes: Option<bool>,
+    /// The session with ZooKeeper is there; none where it is not configured.
+    pub zookeeper: Option<bool>,
+    /// The cluster.
+    pub cluster: Option<ClusterView>,
+}

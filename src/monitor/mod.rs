@@ -15,6 +15,7 @@ pub use action::Action;
 
 use crate::clock::Clock;
 use crate::health::ballast::{self, Order};
+use crate::health::beside::BesideView;
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
@@ -490,6 +491,7 @@ impl Monitor {
             observed: self.observed_mode,
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
+            ..ModeView::default()
         };
         let dirs: Vec<_> = self
             .tracker
@@ -504,6 +506,7 @@ impl Monitor {
             severity: self.tracker.severity(),
             ready: self.tracker.is_ready(),
             mode,
+            beside: BesideView::default(),
             dirs,
             totals: self.tracker.totals(),
             recent_events: Arc::clone(&self.recent),
@@ -539,6 +542,7 @@ fn empty_snapshot(now: Moment) -> Snapshot {
         severity: crate::health::status::Severity::Unknown,
         ready: false,
         mode: ModeView::default(),
+        beside: BesideView::default(),
         dirs: Vec::new(),
         totals: BTreeMap::new(),
         recent_events: Arc::new(Vec::new()),
