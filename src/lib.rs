@@ -14,6 +14,7 @@ pub mod bookie;
 pub mod child;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod document;
 pub mod embed;

@@ -73,6 +73,8 @@ impl Kept {
     #[must_use]
     pub const fn control(&self) -> &'static str {
         if self.enforces { "enforce" } else { "observe" }
+    }
+}
 
 /// What a person, or a program with the token, asks about the server's mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
