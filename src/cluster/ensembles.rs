@@ -107,6 +107,7 @@ pub(super) struct Walk<'a> {
     paths: &'a Paths,
     now: i64,
     pace: Interval,
+    between_tries: Duration,
     largest: u32,
     /// Written down so far.
     known: u32,
@@ -127,6 +128,7 @@ impl<'a> Walk<'a> {
             paths,
             now,
             pace,
+            between_tries: BETWEEN_TRIES,
             largest: 0,
             known: ASSUMED,
             not_understood: 0,
@@ -215,7 +217,7 @@ impl<'a> Walk<'a> {
                 Ok(found) => return Ok(Some(found)),
                 Err(StoreError::NoNode) => return Ok(None),
                 Err(error) if tries == TRIES || !error.is_open() => return Err(error),
-                Err(_) => tokio::time::sleep(BETWEEN_TRIES).await,
+                Err(_) => tokio::time::sleep(self.between_tries).await,
             }
             match (session, *self.store.link().borrow()) {
                 (Link::Connected(one), Link::Connected(other)) if one != other => {
@@ -346,9 +348,16 @@ mod tests {
         let store = server.connect();
         put(&store, "/ledgers/00/0000/L0001", V3).await;
         let paths = Paths::new("/ledgers", "/dirkeeper", "i");
-        tokio::time::pause();
-        store.disconnect();
-        let walked = Walk::new(&store, &paths, 9, 50).run().await;
-        assert_eq!(walked, Err(StoreError::Lost));
+        let mut walk = Walk::new(&store, &paths, 9, 10_000);
+        walk.between_tries = Duration::ZERO;
+        let mut link = store.link();
+        let ended = async {
+            // The first read takes its session from here.
+            store.expire();
+            store.reconnect();
+            link.changed().await.unwrap();
+        };
+        let (walked, ()) = tokio::join!(walk.run(), ended);
+        assert_eq!(walked, Err(StoreError::Expired));
     }
 }

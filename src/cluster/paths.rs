@@ -3,7 +3,7 @@
 
 /// The names of one cluster's nodes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paths {
+pub(super) struct Paths {
     ledgers: String,
     own: String,
 }
@@ -16,8 +16,7 @@ const NAME_LIMIT: usize = 300;
 
 impl Paths {
     /// Of the cluster with its ledgers there and that id. `root` is ours.
-    #[must_use]
-    pub fn new(ledgers_root: &str, root: &str, instance: &str) -> Paths {
+    pub(super) fn new(ledgers_root: &str, root: &str, instance: &str) -> Paths {
         Paths {
             ledgers: trimmed(ledgers_root).to_owned(),
             own: format!("{}/{instance}", trimmed(root)),
@@ -25,8 +24,7 @@ impl Paths {
     }
 
     /// Where the cluster says its id.
-    #[must_use]
-    pub fn instance_id(ledgers_root: &str) -> String {
+    pub(super) fn instance_id(ledgers_root: &str) -> String {
         format!("{}/INSTANCEID", trimmed(ledgers_root))
     }
 

@@ -12,11 +12,11 @@ use crate::health::beside::Registration;
 
 /// Where a bookie is, as Pulsar's operators said.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Place {
+pub(super) struct Place {
     /// Its rack.
-    pub rack: Option<String>,
+    pub(super) rack: Option<String>,
     /// Its isolation group.
-    pub group: Option<String>,
+    pub(super) group: Option<String>,
 }
 
 /// One service of a bookie, such as `httpserver` or `bookie`.
@@ -54,7 +54,7 @@ struct RackDocument {
 ///
 /// # Errors
 /// It is no such map, in words.
-pub fn racks(bytes: &[u8]) -> Result<BTreeMap<String, Place>, String> {
+pub(super) fn racks(bytes: &[u8]) -> Result<BTreeMap<String, Place>, String> {
     // Pulsar makes the node empty.
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(BTreeMap::new());

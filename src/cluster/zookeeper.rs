@@ -141,11 +141,19 @@ async fn connect(servers: &Servers) -> Result<zk::Client, zk::Error> {
     let cluster = servers.servers.join(",");
     match &servers.tls {
         None => connector.connect(&cluster).await,
-        Some(tls) => connector.with_tls(options(tls)?).secure_connect(&cluster).await,
+        Some(tls) => connector.with_tls(options(&servers.servers, tls)?).secure_connect(&cluster).await,
     }
 }
 
-fn options(tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
+fn options(servers: &[String], tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
+    for server in servers {
+        let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
+        let host = host.trim_matches(['[', ']']);
+        // The client would panic.
+        if rustls::pki_types::ServerName::try_from(host).is_err() {
+            return Err(zk::Error::BadArguments(&"a server's name is none that TLS can check"));
+        }
+    }
     // Two providers are compiled in, and the client takes the process's; a second call changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let options = zk::TlsOptions::new().with_pem_ca(&tls.ca)?;
