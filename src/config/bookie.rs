@@ -28,6 +28,8 @@ pub struct BookieConfig {
     pub admin_key: Option<PathBuf>,
     /// What relative directories in its file are relative to.
     pub home: Option<PathBuf>,
+    /// The bookie is kept in the mode that its disks allow; otherwise only what would be done is said.
+    pub enforce: bool,
     /// How many bookies must stay writable; by the cluster if none.
     pub min_writable_bookies: Option<u32>,
 }
@@ -68,6 +70,7 @@ pub(super) fn settle(
         admin_cert: path(Key::AdminCert),
         admin_key: path(Key::AdminKeyFile),
         home: path(Key::Home),
+        enforce: slots.slot(Key::Control).text().as_deref() == Some("enforce"),
         min_writable_bookies: slots.slot(Key::MinWritableBookies).count(),
         file: file
             .as_ref()
@@ -78,6 +81,7 @@ pub(super) fn settle(
     let policy = Policy {
         any_full: any_full.any_full().flatten().unwrap_or(true),
         bookie: file.as_ref().map(|file| file.values.needs()),
+        beside: bookie.file.beside(of_bookie(&bookie)),
         ..Policy::default()
     };
     slots.set(Key::ReadOnlyOnAnyFull, any_full);
@@ -107,6 +111,16 @@ fn certificate(slots: &Layer, problems: &mut Problems) {
 /// BookKeeper's releases in which the any-full key began to count, and began to be the default.
 const ANY_FULL_SINCE: (u32, u32) = (4, 16);
 const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
+
+/// Whether one full directory makes the bookie itself read-only; none where nobody can say.
+fn of_bookie(bookie: &BookieConfig) -> Option<bool> {
+    let in_file = bookie.file.read_only_mode_on_any_disk_full_enabled;
+    let at_least = |(major, minor)| bookie.version.map(|version| version.at_least(major, minor));
+    match at_least(ANY_FULL_SINCE) {
+        Some(false) => Some(false),
+        _ => in_file.or_else(|| at_least(ANY_FULL_DEFAULT_SINCE)),
+    }
+}
 
 /// Whether one full directory asks for read-only. An unknown version counts as the most dangerous
 /// one: if the bookie goes read-only on one full directory, we must not want it writable.

@@ -69,6 +69,8 @@ event_kinds! {
     ModeWanted "modeWanted" Warning "The mode that the disks allow has changed.";
     ModeChanged "modeChanged" Warning "The mode in which the server runs has changed.";
     ModeMismatch "modeMismatch" Warning "The server has not been in the wanted mode for longer than it should take.";
+    ModeClaimed "modeClaimed" Warning "Somebody holds the bookie in a mode from now on: the agent for its disks, an operator or a drain.";
+    ModeReleased "modeReleased" Ok "A claim on the bookie's mode has ended.";
     ModeHeld "modeHeld" Warning "The mode is wanted and may not be set now: the floor, the store of the cluster or a limit is in the way.";
     BookieDown "bookieDown" Critical "The bookie does not run, or its admin server does not answer.";
     BookieUp "bookieUp" Ok "The bookie answers again.";

@@ -18,7 +18,7 @@ use crate::health::moment::Timestamp;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
 use crate::health::restart::Verdict;
-use crate::health::snapshot::{DirView, SelfView, Snapshot};
+use crate::health::snapshot::{DirView, ModeView, SelfView, Snapshot};
 use crate::health::status::{LatencyStatus, Severity};
 use crate::health::words::bytes_text;
 
@@ -71,7 +71,7 @@ fn write_page(html: &mut String, snapshot: &Snapshot, own: &SelfView, about: &Ab
         Escaped(about.version),
         Escaped(about.revision),
         Escaped(about.semantics),
-        Escaped(about.control),
+        Escaped(snapshot.mode.control),
         timestamp_text(snapshot.started_at),
     )
 }
@@ -96,25 +96,7 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
     if !snapshot.ready {
         row(html, "Not ready", "not every directory was judged yet")?;
     }
-    let mode = &snapshot.mode;
-    let wanted = mode.wanted.map_or("not known", mode_words);
-    match &mode.reason {
-        Some(reason) => row(
-            html,
-            "Wanted mode",
-            format_args!("{wanted}: {}", Escaped(reason)),
-        )?,
-        None => row(html, "Wanted mode", wanted)?,
-    }
-    if let Some(observed) = mode.observed {
-        row(html, "Observed mode", mode_words(observed))?;
-    }
-    let possible = if mode.high_priority_writes {
-        "possible"
-    } else {
-        "not possible"
-    };
-    row(html, "Recovery writes", possible)?;
+    write_mode(html, &snapshot.mode, snapshot.time)?;
     if let Some(restart) = &snapshot.restart {
         let reasons = restart.reasons.join("; ");
         match restart.verdict {
@@ -136,6 +118,44 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
         }
     }
     writeln!(html, "</dl></article>")
+}
+
+fn write_mode(html: &mut String, mode: &ModeView, now: Timestamp) -> Written {
+    let wanted = mode.wanted.map_or("not known", mode_words);
+    match &mode.reason {
+        Some(reason) => row(
+            html,
+            "Wanted mode",
+            format_args!("{wanted}: {}", Escaped(reason)),
+        )?,
+        None => row(html, "Wanted mode", wanted)?,
+    }
+    if let Some(observed) = mode.observed {
+        row(html, "Observed mode", mode_words(observed))?;
+    }
+    for claim in &mode.claims {
+        let text = format_args!(
+            "by {}, since {} ({}){}: {}",
+            claim.owner.name(),
+            timestamp_text(claim.since),
+            about(age(claim.since, now)),
+            if claim.pending { ", not in effect yet" } else { "" },
+            Escaped(&claim.reason),
+        );
+        match claim.mode {
+            Mode::ReadOnly => row(html, "Held read-only", text)?,
+            Mode::Writable => row(html, "Held writable", text)?,
+        }
+    }
+    if let Some(held) = &mode.held {
+        row(html, "Not changed now", Escaped(held))?;
+    }
+    let possible = if mode.high_priority_writes {
+        "possible"
+    } else {
+        "not possible"
+    };
+    row(html, "Recovery writes", possible)
 }
 
 fn write_problems(html: &mut String, problems: &[String]) -> Written {
