@@ -88,7 +88,9 @@ pub enum ClusterError {
         why: String,
     },
     /// It is another cluster than before, or than the bookie's.
-    #[error("the cluster has the id {now} and not {expected}: it is another one, and is left alone")]
+    #[error(
+        "the cluster has the id {now} and not {expected}: it is another one, and is left alone"
+    )]
     OtherInstance {
         /// The id that it must have.
         expected: String,
@@ -358,7 +360,10 @@ impl Cluster {
                 let watched = watched.map(|(_, changed)| changed);
                 watched.map_err(|error| ClusterError::of("a list of bookies", error))
             };
-            Ok((watch(paths.available()).await?, watch(paths.read_only()).await?))
+            Ok((
+                watch(paths.available()).await?,
+                watch(paths.read_only()).await?,
+            ))
         })
         .await
     }
@@ -390,7 +395,8 @@ impl Cluster {
         let data = match self.store().get(&path).await {
             Ok((data, _)) => data,
             Err(StoreError::NoNode) => {
-                let why = "it is not there: the cluster is not initialised, or elsewhere".to_owned();
+                let why =
+                    "it is not there: the cluster is not initialised, or elsewhere".to_owned();
                 return Err(ClusterError::Instance { path, why });
             }
             Err(error) => return Err(ClusterError::of("the cluster's id", error)),
@@ -431,9 +437,7 @@ fn instance(data: &[u8]) -> Result<String, String> {
     check_name(id).map(|()| id.to_owned())
 }
 
-async fn within<T>(
-    work: impl Future<Output = Result<T, ClusterError>>,
-) -> Result<T, ClusterError> {
+async fn within<T>(work: impl Future<Output = Result<T, ClusterError>>) -> Result<T, ClusterError> {
     timeout(DEADLINE, work)
         .await
         .unwrap_or(Err(ClusterError::TimedOut))

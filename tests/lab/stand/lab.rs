@@ -22,9 +22,6 @@ use crate::harness::sweep::MARK;
 /// The version whose monitor dirkeeper models.
 pub(crate) const STANDARD: &str = "4.17.3";
 
-/// The newest of each line, and one that a PUT may end.
-pub(crate) const VERSIONS: [&str; 5] = [STANDARD, "4.14.7", "4.16.5", "4.16.6", "4.18.0"];
-
 /// A start with three bookies takes 8 s on an idle machine.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
 
