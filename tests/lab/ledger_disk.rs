@@ -27,7 +27,13 @@ const SWING: Duration = Duration::from_secs(180);
 const HALF_A_SWING: Duration = Duration::from_secs(7);
 
 /// The bookie's own looks come at any moment of 10 s, so one filling says little.
-const FILLS: usize = 5;
+const FILLS: u32 = 5;
+
+/// BookKeeper's default `diskCheckInterval`.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// To where the filling begins to count.
+const NEARLY_AT_ONCE: i64 = 64 << 20;
 
 /// An agent that sees the disk fill may be there a step before the filler has looked.
 const EARLY: Duration = Duration::from_millis(100);
@@ -58,7 +64,9 @@ fn filled_and_swung(bench: &Bench, agent: Option<&str>, name: &str) {
     let words = "--ledgers 4 --open 4 --entries 1 --size 65536 --ensemble 2 --write 2 --ack 2 --hold 900 --interval 5";
     let load = Load::start(bench, &lab, &words.split(' ').collect::<Vec<_>>());
     load.wait_ledgers(4);
-    for _ in 0..FILLS {
+    for number in 0..FILLS {
+        // The last one ended with a look of the bookie's: each begins at another moment after it.
+        pass(INTERVAL / FILLS * number);
         filled(&column, bookie, &disk, &seen);
     }
     column.tell("ledgers that a client lost, of 4", load.lost().to_string());
@@ -82,6 +90,7 @@ fn filled_and_swung(bench: &Bench, agent: Option<&str>, name: &str) {
 /// Once over the threshold, to the last byte, and back.
 fn filled(column: &Column<'_>, bookie: Bookie<'_>, disk: &Disk, seen: &Seen) {
     let refused = no_space(bookie);
+    fill(disk.path(), NEARLY_AT_ONCE, THRESHOLD - 0.1);
     fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, THRESHOLD);
     let crossed = seen.note("over the threshold");
     fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, 1.0);
