@@ -139,7 +139,11 @@ fn write_mode(html: &mut String, mode: &ModeView, now: Timestamp) -> Written {
             claim.owner.name(),
             timestamp_text(claim.since),
             about(age(claim.since, now)),
-            if claim.pending { ", not in effect yet" } else { "" },
+            if claim.pending {
+                ", not in effect yet"
+            } else {
+                ""
+            },
             Escaped(&claim.reason),
         );
         match claim.mode {
