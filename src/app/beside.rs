@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use crate::bookie::{self, AdminClient, AdminOptions, Facts, Version};
 use crate::clock::Clock;
-use crate::cluster::{self, Cluster, ClusterOptions};
-use crate::config::{BookieConfig, Config};
+use crate::cluster::{self, Cluster, ClusterOptions, Servers, Tls};
+use crate::config::{BookieConfig, Config, ZooKeeperConfig, ZooKeeperFiles};
 use crate::document::shown;
 use crate::health::beside::{AgentStatus, BesideAction};
 use crate::health::snapshot::Snapshot;
@@ -79,7 +79,7 @@ impl Beside {
             (Some(zookeeper), Some(id)) => {
                 let files = zookeeper.read_files()?;
                 Some(Cluster::start(ClusterOptions {
-                    zookeeper: zookeeper.servers(files),
+                    zookeeper: servers(zookeeper, files),
                     ledgers_root: zookeeper.ledgers_root.clone(),
                     root: zookeeper.root.clone(),
                     bookie: id.clone(),
@@ -163,6 +163,17 @@ fn admin(bookie: &BookieConfig) -> Result<Option<AdminClient>, anyhow::Error> {
             .transpose()?,
     };
     Ok(Some(AdminClient::new(options)?))
+}
+
+fn servers(zookeeper: &ZooKeeperConfig, files: ZooKeeperFiles) -> Servers {
+    Servers {
+        servers: zookeeper.servers.clone(),
+        digest: files.digest.map(|secret| secret.0),
+        tls: files.tls.map(|(ca, identity)| Tls {
+            ca,
+            identity: identity.map(|(cert, key)| (cert.0, key.0)),
+        }),
+    }
 }
 
 /// The keeper's settings: from the configuration, and from the version that the bookie's process shows.

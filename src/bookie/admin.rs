@@ -169,6 +169,16 @@ impl AdminError {
         }
     }
 
+    /// The bookie answered that it does not do this, and will say so again.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            AdminError::Missing { .. } => true,
+            AdminError::Refused { status, .. } => *status < 500,
+            _ => false,
+        }
+    }
+
     /// It was not asked at all.
     #[must_use]
     pub fn was_not_asked(&self) -> bool {

@@ -150,9 +150,14 @@ impl Agent {
             error if error.is_passing() => Exit::Unavailable,
             _ => Exit::FAILED,
         };
+        let answered = matches!(error, HttpError::Refused { .. });
         let failure = Failure::new(exit, error);
         if exit != Exit::Unavailable {
             return failure;
+        }
+        if answered {
+            return failure
+                .remedy("again in a moment: somebody answers there, and cannot do it now");
         }
         failure.remedy(
             "start an agent with 'dirkeeper run', name another address with --url, or do without \

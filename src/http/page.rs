@@ -13,12 +13,13 @@ use super::words::{Escaped, about, age, millis, percent};
 use crate::document::{
     About, path_text, problems, shown_space, shown_usage, timestamp_text, words,
 };
+use crate::health::beside::BesideView;
 use crate::health::event::Event;
 use crate::health::moment::Timestamp;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
 use crate::health::restart::Verdict;
-use crate::health::snapshot::{DirView, ModeView, SelfView, Snapshot};
+use crate::health::snapshot::{DirView, SelfView, Snapshot};
 use crate::health::status::{LatencyStatus, Severity};
 use crate::health::words::bytes_text;
 
@@ -93,10 +94,11 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
     if let Some(id) = &about.host.bookie_id {
         row(html, "Bookie", Escaped(id))?;
     }
+    write_beside(html, &snapshot.beside)?;
     if !snapshot.ready {
         row(html, "Not ready", "not every directory was judged yet")?;
     }
-    write_mode(html, &snapshot.mode, snapshot.time)?;
+    write_mode(html, snapshot)?;
     if let Some(restart) = &snapshot.restart {
         let reasons = restart.reasons.join("; ");
         match restart.verdict {
@@ -120,7 +122,27 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
     writeln!(html, "</dl></article>")
 }
 
-fn write_mode(html: &mut String, mode: &ModeView, now: Timestamp) -> Written {
+/// Whether those beside the agent are there; nothing where nobody is asked.
+fn write_beside(html: &mut String, beside: &BesideView) -> Written {
+    let there = [
+        (
+            "Admin server",
+            beside.bookie_up,
+            "the bookie serves",
+            "the bookie does not answer or does not serve",
+        ),
+        ("ZooKeeper", beside.zookeeper, "connected", "not connected"),
+    ];
+    for (name, is, yes, no) in there {
+        if let Some(is) = is {
+            row(html, name, if is { yes } else { no })?;
+        }
+    }
+    Ok(())
+}
+
+fn write_mode(html: &mut String, snapshot: &Snapshot) -> Written {
+    let (mode, now) = (&snapshot.mode, snapshot.time);
     let wanted = mode.wanted.map_or("not known", mode_words);
     match &mode.reason {
         Some(reason) => row(
@@ -159,7 +181,19 @@ fn write_mode(html: &mut String, mode: &ModeView, now: Timestamp) -> Written {
     } else {
         "not possible"
     };
-    row(html, "Recovery writes", possible)
+    match snapshot.beside.high_priority_writes {
+        None => row(html, "Recovery writes", possible),
+        Some(true) => row(
+            html,
+            "Recovery writes",
+            format_args!("{possible}, the bookie takes them"),
+        ),
+        Some(false) => row(
+            html,
+            "Recovery writes",
+            format_args!("{possible}, the bookie takes none"),
+        ),
+    }
 }
 
 fn write_problems(html: &mut String, problems: &[String]) -> Written {

@@ -577,6 +577,7 @@ fn the_page_of_a_node_that_knows_nothing_yet() {
     snapshot.ready = false;
     snapshot.restart = None;
     snapshot.mode = crate::health::snapshot::ModeView::default();
+    snapshot.beside = crate::health::beside::BesideView::default();
     let page = page::render(&snapshot, &SelfView::default(), &sample::about());
     let body = &page[page.find("<body>").unwrap()..];
     insta::assert_snapshot!("empty_page", body);

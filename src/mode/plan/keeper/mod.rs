@@ -113,8 +113,6 @@ pub enum Outcome {
     Held(String),
     /// The bookie refused, in words; it will do so again.
     Refused(String),
-    /// Of `Keep`: ZooKeeper holds a book that is as new or newer and differs.
-    Overtaken(Book),
 }
 
 /// Keeps one bookie.
@@ -307,10 +305,6 @@ impl Keeper {
             (Step::Keep(book), Outcome::Done) => {
                 self.durable = self.durable.max(book.revision);
                 self.pause = Pause::default();
-            }
-            (_, Outcome::Overtaken(theirs)) => {
-                self.durable = theirs.revision;
-                self.book = theirs;
             }
             (Step::Enter, Outcome::Done) => {
                 self.entered.get_or_insert(now.elapsed);
