@@ -70,7 +70,8 @@ impl<'a> Pair<'a> {
     }
 
     pub(crate) fn start_agent(&mut self, control: &str) {
-        self.agent = Some(self.plan(control).start());
+        // Beside a full directory too, which is not probed.
+        self.agent = Some(self.plan(control).with_broken_dirs().start());
     }
 
     /// The same state, another word for `control`, read again by the running agent.
