@@ -172,6 +172,16 @@ impl HttpClient {
             .await
     }
 
+    /// As [`HttpClient::post`], with a PUT.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn put(&self, url: &Url, token: &str, body: String) -> Result<Vec<u8>, HttpError> {
+        let request = self.client.put(url.clone()).bearer_auth(token).body(body);
+        self.answer(url, request.header(CONTENT_TYPE, "application/json"))
+            .await
+    }
+
     async fn answer(&self, url: &Url, request: RequestBuilder) -> Result<Vec<u8>, HttpError> {
         let response = request
             .timeout(ANSWER_TIMEOUT)

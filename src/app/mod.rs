@@ -234,6 +234,7 @@ impl Agent {
             log_dropped,
             token,
             first_problems: opened.problems,
+            mode_orders: None,
         }
         .handles();
         let (stop_http, stopped) = oneshot::channel();
@@ -279,7 +280,6 @@ fn about(host: Host) -> About {
         version: crate::VERSION,
         revision: crate::REVISION,
         semantics: "dirkeeper",
-        control: "observe",
     }
 }
 

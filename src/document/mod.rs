@@ -3,6 +3,7 @@
 //! converts values and does nothing else: no I/O, no clock, no decision.
 
 mod event;
+mod mode;
 #[cfg(test)]
 pub(crate) mod sample;
 mod status;
@@ -21,11 +22,12 @@ pub use event::{
     CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
     reference as event_reference,
 };
+pub use mode::{ClaimDocument, ModeDocument};
 pub use status::{
-    AxesDocument, ClaimDocument, DirDocument, DurationsDocument, EvidenceDocument,
-    ForecastDocument, HistoryDocument, JournalDocument, ListenerDocument, ModeDocument,
-    MountDocument, ProbeDocument, RestartDocument, SpaceDocument, StatusDocument, TotalDocument,
-    dir_document, problems, shown_space, shown_usage, status_document,
+    AxesDocument, DirDocument, DurationsDocument, EvidenceDocument, ForecastDocument,
+    HistoryDocument, JournalDocument, ListenerDocument, MountDocument, ProbeDocument,
+    RestartDocument, SpaceDocument, StatusDocument, TotalDocument, dir_document, problems,
+    shown_space, shown_usage, status_document,
 };
 
 /// Where the agent runs, as every document says it.
@@ -48,8 +50,6 @@ pub struct About {
     pub revision: &'static str,
     /// Semantics in force: `dirkeeper` or `bookkeeper`.
     pub semantics: &'static str,
-    /// `observe` or `enforce`.
-    pub control: &'static str,
 }
 
 /// A document as one line of JSON. What would steer a terminal is escaped, also where JSON allows it

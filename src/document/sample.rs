@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::{About, Host};
 use crate::health::ballast::{BallastState, BallastView};
 use crate::health::beside::BesideView;
+use crate::health::claim::{Claim, Owner};
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::journal::JournalView;
@@ -40,7 +41,6 @@ pub(crate) fn about() -> About {
         version: "0.1.0",
         revision: "abc1234",
         semantics: "dirkeeper",
-        control: "observe",
     }
 }
 
@@ -251,9 +251,16 @@ pub(crate) fn snapshot() -> Snapshot {
             observed: None,
             high_priority_writes: true,
             transitions: BTreeMap::from([((Mode::ReadOnly, "disks"), 1)]),
-            ..ModeView::default()
+            control: "enforce",
+            claims: claims(),
+            held: Some("ZooKeeper <zk1:2181> does not answer".to_owned()),
         },
-        beside: BesideView::default(),
+        beside: BesideView {
+            bookie_up: Some(true),
+            high_priority_writes: Some(false),
+            zookeeper: Some(false),
+            cluster: None,
+        },
         totals: BTreeMap::from([(Role::Journal, space(40)), (Role::Ledger, space(4))]),
         recent_events: Arc::new(events),
         event_counts: BTreeMap::from([(EventKind::DiskFull, 1), (EventKind::ModeWanted, 1)]),
@@ -268,6 +275,21 @@ pub(crate) fn snapshot() -> Snapshot {
         children_abandoned: 1,
         dirs: dirs.into_iter().map(Arc::new).collect(),
     }
+}
+
+fn claims() -> Vec<Claim> {
+    let claim = |owner, reason: &str, seconds, pending| Claim {
+        owner,
+        mode: Mode::ReadOnly,
+        reason: reason.to_owned(),
+        since: before(seconds),
+        pending,
+        below_floor: false,
+    };
+    vec![
+        claim(Owner::Agent, "/mnt/l1 is full", 30, true),
+        claim(Owner::Operator, "disk <b>swap</b> at noon", 3600, false),
+    ]
 }
 
 pub(crate) fn self_view() -> SelfView {

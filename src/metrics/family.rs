@@ -10,6 +10,7 @@ use prometheus::proto::MetricType;
 
 use super::{Facts, Series, float};
 use crate::document::shown_space;
+use crate::health::claim::Owner;
 use crate::health::event::EventKind;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
@@ -315,9 +316,43 @@ pub(super) const FAMILIES: &[Family] = &[
     ),
     gauge(
         "dirkeeper_high_priority_writes",
-        "Whether recovery writes are possible, by the disks (wanted).",
+        "Whether recovery writes are possible by the disks (wanted), and whether the bookie takes them (observed); the second is absent while nobody can say.",
         &["kind"],
-        |facts, series| series.flag(&["wanted"], facts.snapshot.mode.high_priority_writes),
+        |facts, series| {
+            series.flag(&["wanted"], facts.snapshot.mode.high_priority_writes);
+            let observed = facts.snapshot.beside.high_priority_writes;
+            series.known_flag(&["observed"], observed);
+        },
+    ),
+    gauge(
+        "dirkeeper_mode_claim",
+        "Who holds the server in a mode: 1 for each owner that has a claim. A bookie that is in a mode that no claim explains has one itself.",
+        &["owner"],
+        |facts, series| {
+            let claims = &facts.snapshot.mode.claims;
+            for owner in Owner::NAMES {
+                let holds = claims.iter().any(|claim| claim.owner.name() == owner);
+                series.flag(&[owner], holds);
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_mode_held",
+        "1 while a change of the mode is wanted and something keeps it from being made; the status says what.",
+        &[],
+        |facts, series| series.flag(&[], facts.snapshot.mode.held.is_some()),
+    ),
+    gauge(
+        "dirkeeper_bookie_up",
+        "1 while the bookie answers and serves; absent without a bookie, and before it was asked.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.bookie_up),
+    ),
+    gauge(
+        "dirkeeper_zookeeper_connected",
+        "1 while the session with ZooKeeper is there; absent where none is configured.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.zookeeper),
     ),
     counter(
         "dirkeeper_mode_transitions_total",
