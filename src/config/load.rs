@@ -12,6 +12,7 @@ use super::layer::{Layer, Slot};
 use super::problem::{Place, Problem, Problems, Wrong};
 use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
+use super::zookeeper;
 use super::{Config, EventsConfig, LogLevel, Origin, Sources};
 use crate::health::dir::path_text;
 use crate::health::policy::Policy;
@@ -51,6 +52,12 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
             read = Some(file);
         }
     }
+    let read_service = read.as_ref().and_then(|file| {
+        let service = file.values.metadata_service()?;
+        let name = ["metadataServiceUri", "zkServers"].into_iter();
+        let line = name.filter_map(|name| file.line(name)).next();
+        Some((service, line))
+    });
     let has_bookie = settings.bookie || conf.is_some();
 
     let named = dirs::join(&settings, &mapped.dirs, &sources.dirs, &mut problems);
@@ -67,12 +74,17 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
             slots: Layer::default(),
         }
     };
-    let node = node_slots(&settings.node);
+    let mut node = node_slots(&settings.node);
+    let conf = conf.as_ref().and_then(Slot::path);
+    let in_file = read_service.as_ref().zip(conf.as_deref());
+    let zookeeper = zookeeper::settle(&mut node, in_file, sources.configuration_file(), &mut problems);
     if settings.sound && settings.dirs.is_empty() && sources.dirs.is_empty() && conf.is_none() {
         problems.error(nothing_to_watch(sources));
     }
     whole(&node, &dirs, &mut problems);
-    finish(node, dirs, (hooks, hook_slots), bookie, files, problems)
+    let mut config = finish(node, dirs, (hooks, hook_slots), bookie, files, problems)?;
+    config.zookeeper = zookeeper;
+    Ok(config)
 }
 
 /// Reads the sources again for an agent that runs with `old`. What cannot change while it runs
@@ -108,6 +120,7 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
         .control_token_file
         .clone_from(&old.control_token_file);
     config.events = old.events;
+    config.zookeeper.clone_from(&old.zookeeper);
     Ok(config)
 }
 
@@ -149,7 +162,7 @@ fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
 /// Everything that is there once, with defaults.
 fn node_slots(node: &Layer) -> Layer {
     let mut slots = Layer::default();
-    for section in [Section::Top, Section::Events] {
+    for section in [Section::Top, Section::Events, Section::ZooKeeper] {
         for key in Key::all_in(section) {
             slots.set(key, node.slot(key));
         }
@@ -240,6 +253,7 @@ fn finish(
             hooks: hook_slots,
         },
         bookie: bookie.bookie,
+        zookeeper: None,
     })
 }
 

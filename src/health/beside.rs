@@ -82,6 +82,8 @@ pub struct Member {
     pub agent: Option<AgentStatus>,
     /// Its agent's node holds claims.
     pub claimed: bool,
+    /// One of them was made although too few bookies stayed writable.
+    pub below_floor: bool,
 }
 
 /// What an agent publishes about its bookie.

@@ -53,6 +53,29 @@ pub struct Claim {
     pub below_floor: bool,
 }
 
+/// What stands, as the mode's keeper says it after each change.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Claims of this agent, its operator, and drain jobs.
+    pub claims: Vec<Claim>,
+    /// Why a wanted change is not made now.
+    pub held: Option<String>,
+    /// Something is in its way; otherwise it only waits for its time.
+    pub blocked: bool,
+    /// The disks' wish is followed, not only said.
+    pub enforces: bool,
+    /// What keeps the claims from being known or written.
+    pub problem: Option<String>,
+}
+
+impl Kept {
+    /// `observe` or `enforce`.
+    #[must_use]
+    pub const fn control(&self) -> &'static str {
+        if self.enforces { "enforce" } else { "observe" }
+    }
+}
+
 /// What a person, or a program with the token, asks about the server's mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ModeOrder {

@@ -10,7 +10,7 @@ use super::Monitor;
 impl Monitor {
     pub(super) fn heard(&mut self, now: Moment, heard: Heard) {
         let is_state = matches!(heard, Heard::State(_));
-        let facts = self.tracker.node_facts(&self.claims);
+        let facts = self.tracker.node_facts(&self.holding.kept.claims);
         let told = self.judge.hear(now, heard, &facts);
         self.tell_judged(now, told);
         if is_state {
@@ -23,7 +23,7 @@ impl Monitor {
         if self.judge.due().is_none_or(|due| now.elapsed < due) {
             return;
         }
-        let facts = self.tracker.node_facts(&self.claims);
+        let facts = self.tracker.node_facts(&self.holding.kept.claims);
         let told = self.judge.tick(now, &facts);
         self.tell_judged(now, told);
     }

@@ -4,6 +4,7 @@
 
 mod action;
 mod beside;
+mod kept;
 mod mode;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,11 +14,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 pub use action::Action;
+use kept::Holding;
 
 use crate::clock::Clock;
 use crate::health::ballast::{self, Order};
 use crate::health::beside::BesideView;
-use crate::health::claim::Claim;
+use crate::health::bookkeeper;
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
@@ -111,7 +113,7 @@ pub struct Monitor {
     prober_restarts: u64,
     observed_mode: Option<Mode>,
     judge: Judge,
-    claims: Vec<Claim>,
+    holding: Holding,
     mode_transitions: BTreeMap<(Mode, &'static str), u64>,
 }
 
@@ -164,7 +166,7 @@ impl Monitor {
             prober_restarts: 0,
             observed_mode: None,
             judge: Judge::new(policy.beside),
-            claims: Vec::new(),
+            holding: Holding::default(),
             mode_transitions: mode::all_transitions(),
         };
         monitor.watch_configured();
@@ -219,6 +221,7 @@ impl Monitor {
         let now = self.clock.elapsed();
         let mut due = self.tracker.next_due().min(now + IDLE_TURN);
         due = due.min(self.judge.due().unwrap_or(due));
+        due = due.min(self.holding.due().unwrap_or(due));
         if self.events_waiting || !self.dirty.is_empty() {
             due = due.min(self.publish_due());
         }
@@ -261,6 +264,7 @@ impl Monitor {
             }
             Action::ModeObserved(mode) => self.mode_observed(now, mode),
             Action::Heard(heard) => self.heard(now, heard),
+            Action::Kept(kept) => self.kept(now, kept),
             Action::Acted(action) => self.judge.acted(now.elapsed, action),
             Action::Problem(key, Some(text)) => {
                 self.problems.insert(key, text);
@@ -332,6 +336,7 @@ impl Monitor {
         }
         self.check_prober(now);
         self.judge(now);
+        self.check_held(now);
         let events = self.tracker.tick(now);
         self.tell(events);
         for (dir, plan) in self.tracker.begin_looks(now) {
@@ -492,13 +497,20 @@ impl Monitor {
             }
         }
         let node = self.tracker.node();
+        let beside = self.judge.view(now.elapsed);
+        let by_itself = beside.should_be.as_ref().filter(|should_be| {
+            should_be.mode == bookkeeper::Mode::ReadOnly
+        });
         let mode = ModeView {
             wanted: node.wanted(),
             reason: node.wanted_reason().map(str::to_owned),
             observed: self.observed_mode,
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
-            ..ModeView::default()
+            control: self.holding.kept.control(),
+            claims: self.holding.shown(by_itself.map(|should_be| should_be.reason.as_str())),
+            held: self.holding.kept.held.clone(),
+            journal_emergency: node.journal_emergency(),
         };
         let dirs: Vec<_> = self
             .tracker
@@ -513,7 +525,7 @@ impl Monitor {
             severity: self.tracker.severity(),
             ready: self.tracker.is_ready(),
             mode,
-            beside: self.judge.view(now.elapsed),
+            beside,
             dirs,
             totals: self.tracker.totals(),
             recent_events: Arc::clone(&self.recent),

@@ -341,7 +341,7 @@ impl World4 {
         for (at, node) in self.nodes.iter().enumerate() {
             let keeper = node.keeper.as_ref().expect("all agents run in the end");
             let asked = node.bookie.full || node.order == Some(Mode::ReadOnly);
-            let held = keeper.held() == Some("the floor");
+            let held = keeper.held().is_some_and(|held| held.text == "the floor");
             let log = || self.log.join("\n");
             let read_only = node.bookie.read_only || !asked || held;
             assert!(read_only, "seed {seed}, bookie {at}: {node:#?}\n{}", log());
@@ -353,7 +353,7 @@ impl World4 {
         for (at, node) in self.nodes.iter().enumerate() {
             let keeper = node.keeper.as_ref().expect("all agents run in the end");
             let limits = ["the floor", "within an hour"];
-            let held = keeper.held().unwrap_or_default();
+            let held = keeper.held().map(|held| held.text.as_str()).unwrap_or_default();
             let limited = limits.into_iter().any(|limit| held.contains(limit));
             let read_only = node.bookie.read_only;
             let context = || {
