@@ -81,6 +81,7 @@ pub(super) fn settle(
     let policy = Policy {
         any_full: any_full.any_full().flatten().unwrap_or(true),
         bookie: file.as_ref().map(|file| file.values.needs()),
+        journal_emergency: true,
         beside: bookie.file.beside(of_bookie(&bookie)),
         ..Policy::default()
     };
