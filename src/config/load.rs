@@ -77,7 +77,12 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     let mut node = node_slots(&settings.node);
     let conf = conf.as_ref().and_then(Slot::path);
     let in_file = read_service.as_ref().zip(conf.as_deref());
-    let zookeeper = zookeeper::settle(&mut node, in_file, sources.configuration_file(), &mut problems);
+    let zookeeper = zookeeper::settle(
+        &mut node,
+        in_file,
+        sources.configuration_file(),
+        &mut problems,
+    );
     if settings.sound && settings.dirs.is_empty() && sources.dirs.is_empty() && conf.is_none() {
         problems.error(nothing_to_watch(sources));
     }

@@ -93,10 +93,7 @@ pub(super) fn settle(
     {
         let place = Place::file(conf, *line);
         match uri(&service.uri) {
-            Ok(uri) => node.set(
-                Key::MetadataServiceUri,
-                Slot::new(Value::Text(uri), place),
-            ),
+            Ok(uri) => node.set(Key::MetadataServiceUri, Slot::new(Value::Text(uri), place)),
             // The bookie may well run with it: only what we do needs ZooKeeper.
             Err(wrong) => {
                 let problem = format!("{}: the agent works with observe only", wrong.problem);
@@ -160,7 +157,10 @@ pub(super) fn uri(text: &str) -> Result<String, Wrong> {
     for server in &zookeeper.servers {
         let port = server.rsplit_once(':').map_or("", |(_, port)| port);
         if !port.parse::<u16>().is_ok_and(|port| port != 0) {
-            return Err(Wrong::new(format!("has no port {port}"), "write 1 to 65535"));
+            return Err(Wrong::new(
+                format!("has no port {port}"),
+                "write 1 to 65535",
+            ));
         }
     }
     node(&zookeeper.ledgers_root)?;
