@@ -23,6 +23,10 @@ const CLUSTER: Duration = Duration::from_secs(30);
 /// must not make each agent read everything for each.
 const CLUSTER_PAUSE: Duration = Duration::from_secs(5);
 
+/// Before the lists are watched again: each is read for that, and a cluster that starts changes them for
+/// every bookie.
+const LISTS_PAUSE: Duration = Duration::from_millis(200);
+
 /// Words about changes that wait: one says it all.
 const CHANGES: usize = 1;
 
@@ -163,13 +167,15 @@ async fn follow_lists(cluster: Cluster, changed: mpsc::Sender<()>) {
                     () = read_only => {}
                 }
             }
-            Err(_) => tokio::time::sleep(REGISTRATION).await,
+            Err(_) => {
+                tokio::time::sleep(REGISTRATION).await;
+                continue;
+            }
         }
         // Full: it is said already.
         if let Err(mpsc::error::TrySendError::Closed(())) = changed.try_send(()) {
             return;
         }
-        // A list that changes all the time is watched no faster than it is read.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(LISTS_PAUSE).await;
     }
 }

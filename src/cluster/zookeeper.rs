@@ -141,17 +141,26 @@ async fn connect(servers: &Servers) -> Result<zk::Client, zk::Error> {
     let cluster = servers.servers.join(",");
     match &servers.tls {
         None => connector.connect(&cluster).await,
-        Some(tls) => connector.with_tls(options(&servers.servers, tls)?).secure_connect(&cluster).await,
+        Some(tls) => {
+            connector
+                .with_tls(options(&servers.servers, tls)?)
+                .secure_connect(&cluster)
+                .await
+        }
     }
 }
 
 fn options(servers: &[String], tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
     for server in servers {
-        let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
+        let host = server
+            .rsplit_once(':')
+            .map_or(server.as_str(), |(host, _)| host);
         let host = host.trim_matches(['[', ']']);
         // The client would panic.
         if rustls::pki_types::ServerName::try_from(host).is_err() {
-            return Err(zk::Error::BadArguments(&"a server's name is none that TLS can check"));
+            return Err(zk::Error::BadArguments(
+                &"a server's name is none that TLS can check",
+            ));
         }
     }
     // Two providers are compiled in, and the client takes the process's; a second call changes nothing.
@@ -164,12 +173,7 @@ fn options(servers: &[String], tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
 }
 
 /// Says how the session is until it ends.
-async fn follow(
-    id: i64,
-    mut states: zk::StateWatcher,
-    clock: &Clock,
-    link: &watch::Sender<Link>,
-) {
+async fn follow(id: i64, mut states: zk::StateWatcher, clock: &Clock, link: &watch::Sender<Link>) {
     let mut state = states.state();
     loop {
         match state {
@@ -313,7 +317,8 @@ fn failed(error: zk::Error) -> StoreError {
         zk::Error::NotEmpty => StoreError::NotEmpty,
         zk::Error::NoChildrenForEphemerals => StoreError::EphemeralParent,
         zk::Error::NoAuth | zk::Error::AuthFailed => StoreError::NoAuth,
-        zk::Error::ConnectionLoss => StoreError::Lost,
+        // In its own words: no answer for so long, or what the socket said.
+        zk::Error::ConnectionLoss | zk::Error::Custom(_) => StoreError::Lost,
         zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::ClientClosed => {
             StoreError::Expired
         }

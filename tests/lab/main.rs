@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a test runner speaks
 #![allow(clippy::unwrap_used)] // a test may
 
+mod cluster;
 #[allow(dead_code)] // the fault tests use the rest of it
 #[path = "../faults/harness/mod.rs"]
 mod harness;
@@ -27,7 +28,12 @@ const fn test(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
 }
 
 /// Those of every `cargo test`: together some minutes on two cores.
-const SHORT: &[Fault] = &[test("agent_beside_a_bookie", smoke::agent_beside_a_bookie)];
+const SHORT: &[Fault] = &[
+    test("agent_beside_a_bookie", smoke::agent_beside_a_bookie),
+    test("zookeeper_keeps_the_contract", cluster::zookeeper_keeps_the_contract),
+    test("zookeeper_stands_still", cluster::zookeeper_stands_still),
+    test("a_cluster_of_bookies", cluster::a_cluster_of_bookies),
+];
 
 /// Those of `LAB=full` and of `scripts/lab`.
 const LONG: &[Fault] = &[

@@ -210,6 +210,12 @@ impl Lab {
         Some(nodes.map(|line| line.trim().to_owned()).collect())
     }
 
+    /// ZooKeeper's process.
+    pub(crate) fn zookeeper_pid(&self) -> i32 {
+        let text = fs::read_to_string(self.folder.join("zk.pid")).expect("it was started");
+        text.trim().parse().expect("bk-lab writes a number")
+    }
+
     /// ZooKeeper's address.
     pub(crate) fn zookeeper(&self) -> String {
         format!("127.0.0.1:{}", self.zk_port)
