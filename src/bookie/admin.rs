@@ -345,7 +345,10 @@ impl AdminClient {
     }
 
     /// `PUT gc`, within 3 s: garbage collection soon, with neither compaction forced. Without the
-    /// flags both would be, whether suspended or not.
+    /// flags both would be, whether suspended or not, and versions without [`Facts::gc_flags`] do so
+    /// all the same.
+    ///
+    /// [`Facts::gc_flags`]: super::Facts::gc_flags
     ///
     /// # Errors
     /// As for [`AdminClient::set_read_only`].

@@ -16,6 +16,9 @@ pub struct Facts {
     /// A PUT of true is remembered as manual and not ended by the bookie itself. Unknown: it is not,
     /// so it must be kept asserted.
     pub remembers_put: bool,
+    /// A PUT of `gc` obeys `forceMajor` and `forceMinor`; without that it forces both compactions.
+    /// Unknown: it does not.
+    pub gc_flags: bool,
     /// It has the calls that suspend and resume compaction. Unknown: it may not have them.
     pub compaction_calls: bool,
     /// It obeys `readOnlyModeOnAnyDiskFullEnabled`. Unknown: it does.
@@ -33,6 +36,7 @@ impl Facts {
                 state_readonly: false,
                 put_may_end_bookie: true,
                 remembers_put: false,
+                gc_flags: false,
                 compaction_calls: false,
                 any_full_key: true,
                 any_full_default: true,
@@ -46,6 +50,8 @@ impl Facts {
             state_readonly: since((4, 14, 7)),
             put_may_end_bookie: !since((4, 16, 6)) || version == (4, 17, 0),
             remembers_put: since((4, 17, 3)),
+            // 4.16.5 is the first that was measured to, 4.14.7 the last known not to.
+            gc_flags: since((4, 16, 5)),
             compaction_calls: since((4, 16, 0)),
             any_full_key: since((4, 16, 0)),
             any_full_default: since((4, 18, 0)),
@@ -77,27 +83,30 @@ mod tests {
     #[test]
     fn facts_by_version() {
         let table: [(&str, &str); 15] = [
-            ("4.13.0", "- end forgets - - -"),
-            ("4.14.4", "- end forgets - - -"),
-            ("4.14.6", "- end forgets - - -"),
-            ("4.14.7", "readonly end forgets - - -"),
-            ("4.15.5", "readonly end forgets - - -"),
-            ("4.16.0", "readonly end forgets compaction key -"),
-            ("4.16.5", "readonly end forgets compaction key -"),
-            ("4.16.6", "readonly - forgets compaction key -"),
-            ("4.17.0", "readonly end forgets compaction key -"),
-            ("4.17.2", "readonly - forgets compaction key -"),
-            ("4.17.3", "readonly - remembers compaction key -"),
-            ("4.18.0", "readonly - remembers compaction key any"),
-            ("4.17", "readonly end forgets compaction key -"),
-            ("4.17.3-SNAPSHOT", "readonly end forgets compaction key -"),
-            ("5.0", "readonly - remembers compaction key any"),
+            ("4.13.0", "- end forgets - - - -"),
+            ("4.14.4", "- end forgets - - - -"),
+            ("4.14.6", "- end forgets - - - -"),
+            ("4.14.7", "readonly end forgets - - - -"),
+            ("4.15.5", "readonly end forgets - - - -"),
+            ("4.16.0", "readonly end forgets - compaction key -"),
+            ("4.16.5", "readonly end forgets flags compaction key -"),
+            ("4.16.6", "readonly - forgets flags compaction key -"),
+            ("4.17.0", "readonly end forgets flags compaction key -"),
+            ("4.17.2", "readonly - forgets flags compaction key -"),
+            ("4.17.3", "readonly - remembers flags compaction key -"),
+            ("4.18.0", "readonly - remembers flags compaction key any"),
+            ("4.17", "readonly end forgets flags compaction key -"),
+            (
+                "4.17.3-SNAPSHOT",
+                "readonly end forgets flags compaction key -",
+            ),
+            ("5.0", "readonly - remembers flags compaction key any"),
         ];
         for (version, expected) in table {
             let facts = Facts::of(parse_version(version));
             assert_eq!(words(facts), expected, "{version}");
         }
-        assert_eq!(words(Facts::of(None)), "- end forgets - key any");
+        assert_eq!(words(Facts::of(None)), "- end forgets - - key any");
     }
 
     fn words(facts: Facts) -> String {
@@ -110,6 +119,7 @@ mod tests {
             } else {
                 "forgets"
             },
+            word(facts.gc_flags, "flags"),
             word(facts.compaction_calls, "compaction"),
             word(facts.any_full_key, "key"),
             word(facts.any_full_default, "any"),

@@ -1,8 +1,9 @@
-//! Finds the bookie's process in /proc: its id, when it started, its version. Reads `stat` and
-//! `cmdline` only, never `exe`, `cwd` or `root`, and asks for no disk. A command line lies in the
-//! memory of its process, and one that is stuck on a dead disk may keep a reader waiting: so it is
-//! read by a thread of its own, which may be lost.
+//! Finds the bookie's process in /proc: its id, when it started, its version. Reads `stat`, `cmdline`
+//! and the texts of the links in `fd`, never `exe`, `cwd` or `root`, follows no link, and asks for no
+//! disk. A command line lies in the memory of its process, and one that is stuck on a dead disk may
+//! keep a reader waiting: so it is read by a thread of its own, which may be lost.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc as blocking;
 use std::thread;
@@ -23,6 +24,13 @@ const WHOLE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// After this a look counts as stuck.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Looks at a new process in which its version is sought among its open files: its jars are open
+/// a second after its start.
+const VERSION_LOOKS: u32 = 3;
+
+/// Most open files that are looked at; a bookie's connections are among them.
+const OPEN_FILES: usize = 65_536;
 
 /// Most processes that are named when there are too many.
 const NAMED: usize = 5;
@@ -110,6 +118,7 @@ struct Known {
     system: System,
     pid: Pid,
     process: BookieProcess,
+    version_looks: u32,
 }
 
 impl Finder {
@@ -125,6 +134,7 @@ impl Finder {
         if let Some(known) = &mut self.known
             && known.is_there()
         {
+            known.seek_version();
             return Ok(Some(known.process.clone()));
         }
         let was_known = self.known.take().is_some();
@@ -151,7 +161,10 @@ impl Finder {
         // The command lines of all others are not kept.
         drop(system);
         self.known = Known::new(pid)?;
-        Ok(self.known.as_ref().map(|known| known.process.clone()))
+        Ok(self.known.as_mut().map(|known| {
+            known.seek_version();
+            known.process.clone()
+        }))
     }
 }
 
@@ -172,7 +185,16 @@ impl Known {
             system,
             pid,
             process,
+            version_looks: VERSION_LOOKS,
         }))
+    }
+
+    /// By the names of its open files, where the command line does not say it.
+    fn seek_version(&mut self) {
+        if self.process.version.is_none() && 0 < self.version_looks {
+            self.version_looks -= 1;
+            self.process.version = version_by_open_files(self.process.pid);
+        }
     }
 
     fn is_there(&mut self) -> bool {
@@ -204,6 +226,14 @@ fn command_lines() -> ProcessRefreshKind {
 fn started(process: &Process) -> Timestamp {
     let seconds = i64::try_from(process.start_time()).unwrap_or(i64::MAX);
     Timestamp(seconds.saturating_mul(1000))
+}
+
+/// The kernel writes the texts of these links from memory, for the process's own user.
+fn version_by_open_files(pid: u32) -> Option<String> {
+    let links = fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+    let files = links.take(OPEN_FILES).flatten();
+    let mut names = files.filter_map(|link| fs::read_link(link.path()).ok());
+    names.find_map(|name| command_line::version_of_jar(&name))
 }
 
 fn is_bookie(process: &Process) -> bool {
@@ -258,6 +288,7 @@ fn names(processes: &[&Process]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::process::{Child, Command, Stdio};
 
     use nix::sys::wait::{Id, WaitPidFlag, waitid};
@@ -270,11 +301,16 @@ mod tests {
 
     impl Bookie {
         fn start(conf: &Path, jar: &str) -> Bookie {
+            Bookie::with_open(conf, jar, Stdio::null())
+        }
+
+        fn with_open(conf: &Path, jar: &str, open: Stdio) -> Bookie {
             let child = Command::new("/bin/sh")
                 .args(["-c", "read line; :", "-cp", jar])
                 .args(["org.apache.bookkeeper.server.Main", "--conf"])
                 .arg(conf)
                 .stdin(Stdio::piped())
+                .stdout(open)
                 .spawn();
             Bookie(child.unwrap())
         }
@@ -313,9 +349,11 @@ mod tests {
         // Its end is seen at once, and its successor with the next look at all.
         bookie.end();
         assert_eq!(finder.look(WHOLE_INTERVAL), Ok(None));
-        let successor = Bookie::start(&ours, "/lib/*");
+        let jar = File::create(folder.path().join("bookkeeper-server-4.18.0.jar")).unwrap();
+        let successor = Bookie::with_open(&ours, "/lib/*", jar.into());
         let found = finder.look(2 * WHOLE_INTERVAL).unwrap().unwrap();
-        assert_eq!((found.pid, found.version), (successor.0.id(), None));
+        assert_eq!(found.pid, successor.0.id());
+        assert_eq!(found.version.as_deref(), Some("4.18.0"));
 
         // Two with one file.
         let twin = Bookie::start(&ours, "/lib/*");
