@@ -8,13 +8,13 @@ pub type Version = (u32, u32, Option<u32>);
 /// is the most dangerous to rely on the opposite of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// It has the call `state/readonly`. Unknown: it may not have it.
+    /// It has the call `state/readonly` (apache/bookkeeper#2799). Unknown: it may not have it.
     pub state_readonly: bool,
-    /// A PUT of true ends a bookie with `readOnlyModeEnabled=false`, where others answer 400.
-    /// Unknown: it does.
+    /// A PUT of true ends a bookie with `readOnlyModeEnabled=false`, where others answer 400
+    /// (apache/bookkeeper#3972). Unknown: it does.
     pub put_may_end_bookie: bool,
-    /// A PUT of true is remembered as manual and not ended by the bookie itself. Unknown: it is not,
-    /// so it must be kept asserted.
+    /// A PUT of true is remembered as manual and not ended by the bookie itself
+    /// (apache/bookkeeper#4640). Unknown: it is not, so it must be kept asserted.
     pub remembers_put: bool,
     /// A PUT of `gc` obeys `forceMajor` and `forceMinor`; without that it forces both compactions.
     /// Unknown: it does not.
@@ -50,7 +50,7 @@ impl Facts {
             state_readonly: since((4, 14, 7)),
             put_may_end_bookie: !since((4, 16, 6)) || version == (4, 17, 0),
             remembers_put: since((4, 17, 3)),
-            // 4.16.5 is the first that was measured to, 4.14.7 the last known not to.
+            // 4.16.5 is the first whose server is known to read them, 4.14.7 the last known not to.
             gc_flags: since((4, 16, 5)),
             compaction_calls: since((4, 16, 0)),
             any_full_key: since((4, 16, 0)),

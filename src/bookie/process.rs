@@ -15,12 +15,16 @@ use sysinfo::{
 use tokio::sync::mpsc;
 
 use super::command_line;
+use crate::backoff::Backoff;
 use crate::health::beside::BookieProcess;
 use crate::health::dir::shown;
 use crate::health::moment::{Elapsed, Timestamp};
 
-/// Between two looks at all processes: a thousand cost a few milliseconds.
-const WHOLE_INTERVAL: Duration = Duration::from_secs(10);
+/// Between two looks at all processes; each of them costs 40 µs. Once the bookie is found only its
+/// own entry is read. While it is not, the wait doubles, and is the first one again after a hint. A
+/// little below the 10 s between two questions, so that none of them comes just too early.
+const WHOLE_INTERVAL: Duration = Duration::from_secs(9);
+const LONGEST_INTERVAL: Duration = Duration::from_secs(72);
 
 /// After this a look counts as stuck.
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
@@ -42,7 +46,7 @@ pub(super) type Found = Result<Option<BookieProcess>, String>;
 #[derive(Debug)]
 pub(super) struct ProcessWatch {
     /// One look at a time. The thread ends with this.
-    asks: blocking::SyncSender<Elapsed>,
+    asks: blocking::SyncSender<Ask>,
     found: mpsc::Receiver<Found>,
     asked: Option<Elapsed>,
     told_stuck: bool,
@@ -55,8 +59,8 @@ impl ProcessWatch {
         let (answers, found) = mpsc::channel(1);
         let run = move || {
             let mut finder = Finder::new(conf);
-            while let Ok(now) = asked.recv() {
-                if answers.blocking_send(finder.look(now)).is_err() {
+            while let Ok(ask) = asked.recv() {
+                if answers.blocking_send(finder.look(ask)).is_err() {
                     return;
                 }
             }
@@ -73,7 +77,7 @@ impl ProcessWatch {
 
     /// Asks for a look, unless one goes on. What [`ProcessWatch::found`] will not say is said here:
     /// that the look before does not end.
-    pub(super) fn ask(&mut self, now: Elapsed) -> Option<Found> {
+    pub(super) fn ask(&mut self, now: Elapsed, hint: bool) -> Option<Found> {
         if let Some(asked) = self.asked {
             let is_stuck = LOOK_LIMIT <= now.saturating_sub(asked) && !self.told_stuck;
             self.told_stuck |= is_stuck;
@@ -84,7 +88,7 @@ impl ProcessWatch {
                 ))
             });
         }
-        if self.asks.try_send(now).is_ok() {
+        if self.asks.try_send(Ask { now, hint }).is_ok() {
             self.asked = Some(now);
         }
         None
@@ -104,10 +108,20 @@ impl ProcessWatch {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+struct Ask {
+    now: Elapsed,
+    /// The bookie has most likely started or ended.
+    hint: bool,
+}
+
 /// Looks; remembers whom it found.
 struct Finder {
     conf: Option<PathBuf>,
     known: Option<Known>,
+    backoff: Backoff,
+    /// Until the next look at all; shorter when there was a hint.
+    wait: Duration,
     /// When all processes were last looked at, and what came of it.
     whole: Option<(Elapsed, Found)>,
 }
@@ -126,11 +140,13 @@ impl Finder {
         Finder {
             conf,
             known: None,
+            backoff: Backoff::new(WHOLE_INTERVAL, LONGEST_INTERVAL),
+            wait: WHOLE_INTERVAL,
             whole: None,
         }
     }
 
-    fn look(&mut self, now: Elapsed) -> Found {
+    fn look(&mut self, Ask { now, hint }: Ask) -> Found {
         if let Some(known) = &mut self.known
             && known.is_there()
         {
@@ -138,11 +154,16 @@ impl Finder {
             return Ok(Some(known.process.clone()));
         }
         let was_known = self.known.take().is_some();
+        if was_known || hint {
+            self.backoff.reset();
+            self.wait = WHOLE_INTERVAL;
+        }
         if let Some((at, found)) = &self.whole
-            && now.saturating_sub(*at) < WHOLE_INTERVAL
+            && now.saturating_sub(*at) < self.wait
         {
             return if was_known { Ok(None) } else { found.clone() };
         }
+        self.wait = self.backoff.next_wait(fastrand::f64());
         let found = self.look_at_all();
         let unless_found = match &found {
             Ok(Some(_)) => Ok(None),
@@ -328,39 +349,65 @@ mod tests {
         }
     }
 
+    fn after(now: Elapsed) -> Ask {
+        Ask { now, hint: false }
+    }
+
     #[test]
     fn the_bookie_with_that_file_is_found_and_followed() {
         let folder = TempDir::new().unwrap();
         let (ours, other) = (folder.path().join("1.conf"), folder.path().join("2.conf"));
         let beside = Bookie::start(&other, "/lib/bookkeeper-server-4.16.6.jar");
         let mut finder = Finder::new(Some(ours.clone()));
-        let missing = finder.look(Elapsed::ZERO).unwrap_err();
+        let missing = finder.look(after(Elapsed::ZERO)).unwrap_err();
         assert!(missing.contains("none was started with"), "{missing}");
 
         let bookie = Bookie::start(&ours, "/lib/a.jar:/lib/bookkeeper-server-4.17.3.jar");
         // Too soon for another look at all.
-        assert!(finder.look(WHOLE_INTERVAL / 2).is_err());
-        let found = finder.look(WHOLE_INTERVAL).unwrap().unwrap();
+        assert!(finder.look(after(WHOLE_INTERVAL / 2)).is_err());
+        let found = finder.look(after(WHOLE_INTERVAL)).unwrap().unwrap();
         assert_eq!(found.pid, bookie.0.id());
         assert_eq!(found.version.as_deref(), Some("4.17.3"));
         assert!(0 < found.started.0);
-        assert_eq!(finder.look(WHOLE_INTERVAL), Ok(Some(found)));
+        assert_eq!(finder.look(after(WHOLE_INTERVAL)), Ok(Some(found)));
 
         // Its end is seen at once, and its successor with the next look at all.
         bookie.end();
-        assert_eq!(finder.look(WHOLE_INTERVAL), Ok(None));
+        assert_eq!(finder.look(after(WHOLE_INTERVAL)), Ok(None));
         let jar = File::create(folder.path().join("bookkeeper-server-4.18.0.jar")).unwrap();
         let successor = Bookie::with_open(&ours, "/lib/*", jar.into());
-        let found = finder.look(2 * WHOLE_INTERVAL).unwrap().unwrap();
+        let found = finder.look(after(2 * WHOLE_INTERVAL)).unwrap().unwrap();
         assert_eq!(found.pid, successor.0.id());
         assert_eq!(found.version.as_deref(), Some("4.18.0"));
 
         // Two with one file.
         let twin = Bookie::start(&ours, "/lib/*");
-        let both = Finder::new(Some(ours)).look(Elapsed::ZERO).unwrap_err();
+        let both = Finder::new(Some(ours))
+            .look(after(Elapsed::ZERO))
+            .unwrap_err();
         assert!(both.contains("2 processes"), "{both}");
         for bookie in [beside, successor, twin] {
             bookie.end();
+        }
+    }
+
+    #[test]
+    fn who_is_not_there_is_sought_less_and_less_until_a_hint() {
+        let mut finder = Finder::new(Some("/no/such/bk_server.conf".into()));
+        for (seconds, hint, looked) in [
+            (0, false, 0),
+            (9, false, 9),
+            (18, false, 9),
+            (27, false, 27),
+            (36, false, 27),
+            (36, true, 36),
+            (40, true, 36),
+            (45, false, 45),
+        ] {
+            let now = Duration::from_secs(seconds);
+            let _ = finder.look(Ask { now, hint });
+            let (at, _) = finder.whole.as_ref().unwrap();
+            assert_eq!(at.as_secs(), looked, "at {seconds} s, hint: {hint}");
         }
     }
 
@@ -371,10 +418,10 @@ mod tests {
         let conf = folder.path().join("bk_server.conf");
         let mut bookie = Bookie::start(&conf, "x.jar");
         let mut finder = Finder::new(Some(conf));
-        assert!(finder.look(Elapsed::ZERO).unwrap().is_some());
+        assert!(finder.look(after(Elapsed::ZERO)).unwrap().is_some());
         bookie.0.kill().unwrap();
         let pid = nix::unistd::Pid::from_raw(i32::try_from(bookie.0.id()).unwrap());
         waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
-        assert_eq!(finder.look(Elapsed::ZERO), Ok(None));
+        assert_eq!(finder.look(after(Elapsed::ZERO)), Ok(None));
     }
 }
