@@ -10,6 +10,7 @@ pub const REVISION: &str = env!("DIRKEEPER_REVISION");
 
 pub mod app;
 pub mod backoff;
+pub mod bookie;
 pub mod child;
 pub mod cli;
 pub mod clock;

@@ -3,6 +3,7 @@
 //! store, listeners, prober, monitor, HTTP; the order of a stop: HTTP, monitor with its prober,
 //! listeners, store.
 
+mod beside;
 mod check;
 mod handles;
 mod logging;
@@ -190,6 +191,7 @@ struct Agent {
     dispatcher: Dispatcher,
     store: Store,
     reload: reload::Reloader,
+    beside: beside::Beside,
 }
 
 impl Agent {
@@ -222,6 +224,14 @@ impl Agent {
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
         let monitor = tokio::spawn(monitor.run(action_queue, report_queue));
+        let joints = beside::Joints {
+            store: store.clone(),
+            stored: opened.claims.take(),
+            snapshots: snapshots.clone(),
+            actions: actions.clone(),
+            clock: clock.clone(),
+        };
+        let beside = beside::Beside::start(&config, joints)?;
         let reload_ok = Arc::new(AtomicBool::new(true));
         let handles = handles::Parts {
             about: about(host),
@@ -234,6 +244,7 @@ impl Agent {
             log_dropped,
             token,
             first_problems: opened.problems,
+            mode_orders: beside.orders(),
         }
         .handles();
         let (stop_http, stopped) = oneshot::channel();
@@ -249,10 +260,11 @@ impl Agent {
             config,
             actions.clone(),
             dispatcher.clone(),
-            reload_ok,
+            (reload_ok, beside.configured()),
         );
         Ok(Agent {
             actions,
+            beside,
             monitor,
             http,
             stop_http,
@@ -265,6 +277,8 @@ impl Agent {
     /// Stops everything in order. Nothing here waits for a disk.
     async fn stop(self) {
         let _ = self.stop_http.send(());
+        // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
+        drop(self.beside);
         let _ = self.actions.send(Action::Stop).await;
         let _ = self.monitor.await;
         self.dispatcher.stop().await;
@@ -279,7 +293,6 @@ fn about(host: Host) -> About {
         version: crate::VERSION,
         revision: crate::REVISION,
         semantics: "dirkeeper",
-        control: "observe",
     }
 }
 

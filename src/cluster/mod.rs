@@ -12,6 +12,7 @@ mod lock;
 pub mod memory;
 mod paths;
 mod registration;
+mod replication;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -320,6 +321,19 @@ impl Cluster {
             let seen = seen.map_err(|error| ClusterError::of("the cluster", error))?;
             *lock(&self.shared.problems) = seen.problems;
             Ok(seen.view)
+        })
+        .await
+    }
+
+    /// BookKeeper knows of ledgers with too few replicas.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn under_replicated(&self) -> Result<bool, ClusterError> {
+        within(async {
+            let paths = self.paths().await?;
+            let lacking = replication::is_lacking(self.store(), &paths).await;
+            lacking.map_err(|error| ClusterError::of("the under-replicated ledgers", error))
         })
         .await
     }

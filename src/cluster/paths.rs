@@ -48,6 +48,11 @@ impl Paths {
         format!("{}/available/{READ_ONLY}", self.ledgers)
     }
 
+    /// Ledgers with too few replicas, four folders deep.
+    pub(super) fn under_replicated(&self) -> String {
+        format!("{}/underreplication/ledgers", self.ledgers)
+    }
+
     /// Pulsar's map of racks: beside the ledgers, as Pulsar's own prefix is theirs too.
     pub(super) fn racks(&self) -> String {
         let above = self.ledgers.rsplit_once('/').map_or("", |(above, _)| above);

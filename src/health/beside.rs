@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::bookkeeper;
 use super::moment::Timestamp;
 
 /// `GET /api/v1/bookie/state`.
@@ -150,4 +151,62 @@ pub struct BesideView {
     pub zookeeper: Option<bool>,
     /// The cluster.
     pub cluster: Option<ClusterView>,
+    /// The bookie's process.
+    pub process: Option<BookieProcess>,
+    /// Where the bookie is registered.
+    pub registration: Option<Registration>,
+    /// What the bookie's own monitor should have made of it; none while that is not known.
+    pub should_be: Option<ShouldBe>,
+    /// How it gives space back.
+    pub compaction: CompactionView,
+    /// What should be asked of the bookie beside its mode, where the agent enforces.
+    pub action: Option<BesideAction>,
+}
+
+/// What the bookie's own monitor should be making of its disks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShouldBe {
+    /// Mode of the bookie.
+    pub mode: bookkeeper::Mode,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Compaction as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CompactionView {
+    /// As the bookie says; none where this version has no such call.
+    pub flags: Option<CompactionFlags>,
+    /// What is suspended; none when nothing is, as far as known.
+    pub suspended: Option<SuspendedView>,
+    /// Of each collector.
+    pub details: Vec<GcDetails>,
+    /// A forced collection runs.
+    pub forced: Option<bool>,
+}
+
+/// What is suspended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SuspendedView {
+    /// Major compaction, somewhere.
+    pub major: bool,
+    /// Minor compaction, somewhere.
+    pub minor: bool,
+    /// The bookie says so. Else it is concluded from directories that were over warn: with one collector
+    /// for each ledger directory the bookie says so only when all are suspended.
+    pub seen: bool,
+}
+
+/// What may be asked of the bookie beside its mode, only where the agent enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BesideAction {
+    /// Resume compaction that the bookie suspended and will not resume.
+    ResumeCompaction {
+        /// The major one.
+        major: bool,
+        /// The minor one.
+        minor: bool,
+    },
+    /// Ask for a garbage collection, without force for either kind of compaction.
+    RequestGc,
 }

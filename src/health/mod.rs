@@ -6,7 +6,7 @@
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
 //! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
 //! judge what the bookie needs beside; `bookie` joins them with the tracks. `beside` is what is heard
-//! of the bookie and its cluster, `claim` who holds its mode. `words`: numbers for people.
+//! of the bookie and its cluster, `claim` who holds its mode, `judge` what follows from that. `words`: numbers for people.
 
 pub mod access;
 pub mod ballast;
@@ -20,6 +20,7 @@ pub mod event;
 pub mod forecast;
 pub mod identity;
 pub mod journal;
+pub mod judge;
 pub mod latency;
 mod layout;
 pub mod moment;

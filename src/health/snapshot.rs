@@ -82,6 +82,8 @@ pub struct ModeView {
     pub claims: Vec<Claim>,
     /// Why a change that is wanted is not made now; none when there is none to make.
     pub held: Option<String>,
+    /// A journal is nearly full: for that the bookie may go below the cluster's floor.
+    pub journal_emergency: bool,
 }
 
 impl Default for ModeView {
@@ -95,6 +97,7 @@ impl Default for ModeView {
             control: "observe",
             claims: Vec::new(),
             held: None,
+            journal_emergency: false,
         }
     }
 }

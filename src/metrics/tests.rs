@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::document::sample;
+use crate::health::beside::BesideView;
+use crate::health::snapshot::ModeView;
 
 fn exposition(snapshot: &Snapshot) -> String {
     let process = ProcessFacts {
@@ -46,6 +48,36 @@ fn nothing_unknown_is_shown_as_a_number() {
     dirkeeper_dir_threshold_ratio{dir="/mnt/l",role="ledger",threshold="warn"} 0.9
     dirkeeper_dir_threshold_ratio{dir="/mnt/l",role="ledger",threshold="full"} 0.95
     dirkeeper_dir_threshold_ratio{dir="/mnt/l",role="ledger",threshold="low_watermark"} 0.9
+    "#);
+}
+
+#[test]
+fn nothing_unknown_about_bookie_and_cluster_is_shown_and_every_owner_is() {
+    let mut snapshot = sample::snapshot();
+    snapshot.mode = ModeView::default();
+    snapshot.beside = BesideView::default();
+    let text = exposition(&snapshot);
+    let names = [
+        "mode_claim",
+        "mode_held",
+        "high_priority_writes",
+        "bookie",
+        "zookeeper",
+    ];
+    let shown: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            let name = line.strip_prefix("dirkeeper_");
+            name.is_some_and(|name| names.iter().any(|begin| name.starts_with(begin)))
+        })
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    dirkeeper_high_priority_writes{kind="wanted"} 0
+    dirkeeper_mode_claim{owner="agent"} 0
+    dirkeeper_mode_claim{owner="operator"} 0
+    dirkeeper_mode_claim{owner="drain"} 0
+    dirkeeper_mode_claim{owner="bookie"} 0
+    dirkeeper_mode_held 0
     "#);
 }
 

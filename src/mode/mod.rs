@@ -2,6 +2,7 @@
 //! an in-memory form), and the reconciler that turns one until it shows what the plan wants.
 
 pub mod claims;
+pub mod keep;
 pub mod plan;
 pub mod reconcile;
 pub mod switch;

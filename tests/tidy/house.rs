@@ -102,6 +102,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
     ("src/child.rs", "/dev/null and its own /proc/self only"),
     ("src/probe/children.rs", "/proc of its own children only"),
     ("src/metrics/process.rs", "/proc of the agent itself only"),
+    (
+        "src/bookie/process.rs",
+        "/proc only, from a thread that may be lost",
+    ),
     ("src/state/place.rs", "the writer, or a command that reads"),
     (
         "src/state/overlay.rs",

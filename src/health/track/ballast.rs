@@ -72,6 +72,24 @@ impl Track {
         }
     }
 
+    /// Moves the journal's emergency: into it at once, out of it after the dwell time, as with full.
+    pub(super) fn judge_emergency(&mut self, now: Elapsed) {
+        let facts = self.circumstances();
+        match self.ballast.journal_emergency(now, &facts) {
+            Some(true) => {
+                self.emergency = true;
+                self.emergency_over = None;
+            }
+            Some(false) if self.emergency => {
+                let since = *self.emergency_over.get_or_insert(now);
+                if self.dir.thresholds.dwell <= now.saturating_sub(since) {
+                    self.emergency = false;
+                }
+            }
+            Some(false) | None => {}
+        }
+    }
+
     /// Ballast on the file system: the forecast counts it as available, so that it sees others' writes
     /// only, and marks lie higher by as much.
     pub(in super::super) fn ballast_around(&self) -> u64 {

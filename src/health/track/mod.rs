@@ -93,6 +93,10 @@ pub struct Track {
     /// As of the newest look.
     pub(super) beside: Beside,
     ballast_given: Option<u64>,
+    /// A journal that has less than it needs next.
+    pub(super) emergency: bool,
+    /// Since when it has had more again.
+    emergency_over: Option<Elapsed>,
     /// It may be an empty mount point, see `root_disk`.
     pub(super) doubtful: bool,
     boot_id: String,
@@ -181,6 +185,8 @@ impl Track {
             journal_step: JOURNAL_STEP,
             beside: Beside::default(),
             ballast_given: None,
+            emergency: false,
+            emergency_over: None,
             doubtful: false,
             boot_id: String::new(),
             at_home: false,

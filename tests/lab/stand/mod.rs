@@ -5,5 +5,6 @@ pub(crate) mod fill;
 pub(crate) mod gate;
 pub(crate) mod lab;
 pub(crate) mod load;
+pub(crate) mod pair;
 pub(crate) mod seen;
 pub(crate) mod told;

@@ -144,7 +144,8 @@ impl World4 {
     }
 
     fn note(&mut self, at: usize, what: &str) {
-        self.log.push(format!("{:4} s bookie {at}: {what}", self.second));
+        self.log
+            .push(format!("{:4} s bookie {at}: {what}", self.second));
     }
 
     fn writable(&self) -> usize {
@@ -273,13 +274,21 @@ impl World4 {
             }
             Step::Enter if writable <= FLOOR => Outcome::Held("the floor".to_owned()),
             Step::Enter => {
-                assert!(zookeeper, "a PUT while ZooKeeper is away: {}", self.log.join("\n"));
+                assert!(
+                    zookeeper,
+                    "a PUT while ZooKeeper is away: {}",
+                    self.log.join("\n")
+                );
                 if let Some(book) = keeper.begin(now, &world, false) {
                     (node.stored, node.mirrored) = (book.clone(), book.clone());
                     keeper.done(now, &Step::Keep(book), Outcome::Done);
                 }
                 let ours = node.mirrored.holds_read_only();
-                assert!(ours, "a PUT before its claim is durable: {}", self.log.join("\n"));
+                assert!(
+                    ours,
+                    "a PUT before its claim is durable: {}",
+                    self.log.join("\n")
+                );
                 if random.u8(..20) == 0 && !quiet {
                     node.keeper = None;
                     self.note(at, "the agent is killed between claim and PUT");
@@ -289,8 +298,16 @@ impl World4 {
                 Outcome::Done
             }
             Step::Leave => {
-                assert!(zookeeper, "a PUT while ZooKeeper is away: {}", self.log.join("\n"));
-                assert!(!node.raw, "an operator's read-only was ended: bookie {at}: {}", self.log.join("\n"));
+                assert!(
+                    zookeeper,
+                    "a PUT while ZooKeeper is away: {}",
+                    self.log.join("\n")
+                );
+                assert!(
+                    !node.raw,
+                    "an operator's read-only was ended: bookie {at}: {}",
+                    self.log.join("\n")
+                );
                 let order = node.order;
                 assert_ne!(order, Some(Mode::ReadOnly), "{}", self.log.join("\n"));
                 if random.u8(..20) == 0 && !quiet {
@@ -324,7 +341,7 @@ impl World4 {
         for (at, node) in self.nodes.iter().enumerate() {
             let keeper = node.keeper.as_ref().expect("all agents run in the end");
             let asked = node.bookie.full || node.order == Some(Mode::ReadOnly);
-            let held = keeper.held() == Some("the floor");
+            let held = keeper.held().is_some_and(|held| held.text == "the floor");
             let log = || self.log.join("\n");
             let read_only = node.bookie.read_only || !asked || held;
             assert!(read_only, "seed {seed}, bookie {at}: {node:#?}\n{}", log());
@@ -336,7 +353,10 @@ impl World4 {
         for (at, node) in self.nodes.iter().enumerate() {
             let keeper = node.keeper.as_ref().expect("all agents run in the end");
             let limits = ["the floor", "within an hour"];
-            let held = keeper.held().unwrap_or_default();
+            let held = keeper
+                .held()
+                .map(|held| held.text.as_str())
+                .unwrap_or_default();
             let limited = limits.into_iter().any(|limit| held.contains(limit));
             let read_only = node.bookie.read_only;
             let context = || {

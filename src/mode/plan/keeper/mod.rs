@@ -113,8 +113,6 @@ pub enum Outcome {
     Held(String),
     /// The bookie refused, in words; it will do so again.
     Refused(String),
-    /// Of `Keep`: ZooKeeper holds a book that is as new or newer and differs.
-    Overtaken(Book),
 }
 
 /// Keeps one bookie.
@@ -133,7 +131,23 @@ pub struct Keeper {
     /// When our read-only was ended, the newest last.
     leaves: VecDeque<Elapsed>,
     pause: Pause,
-    held: Option<String>,
+    held: Option<Held>,
+}
+
+/// Why a change that is wanted is not made now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// In words.
+    pub text: String,
+    /// Something is in the way; otherwise it only waits for its time.
+    pub blocked: bool,
+}
+
+fn blocked(text: String) -> Held {
+    Held {
+        text,
+        blocked: true,
+    }
 }
 
 /// A wait after something was in the way.
@@ -240,8 +254,8 @@ impl Keeper {
 
     /// Why a change that is wanted is not made now.
     #[must_use]
-    pub fn held(&self) -> Option<&str> {
-        self.held.as_deref()
+    pub fn held(&self) -> Option<&Held> {
+        self.held.as_ref()
     }
 
     /// An `Enter` may go on: under the lock, and the floor allows it, or an emergency does. Returns the book to be
@@ -280,7 +294,7 @@ impl Keeper {
         self.settle(now, world);
         let step = self.step(now, world);
         if step.is_none() && self.held.is_none() && now.elapsed < self.pause.until {
-            self.held.clone_from(&self.pause.text);
+            self.held = self.pause.text.clone().map(blocked);
         }
         step
     }
@@ -291,10 +305,6 @@ impl Keeper {
             (Step::Keep(book), Outcome::Done) => {
                 self.durable = self.durable.max(book.revision);
                 self.pause = Pause::default();
-            }
-            (_, Outcome::Overtaken(theirs)) => {
-                self.durable = theirs.revision;
-                self.book = theirs;
             }
             (Step::Enter, Outcome::Done) => {
                 self.entered.get_or_insert(now.elapsed);
@@ -323,7 +333,7 @@ impl Keeper {
             length,
             text: Some(text.clone()),
         };
-        self.held = Some(text);
+        self.held = Some(blocked(text));
     }
 
     /// Takes in what time and the bookie show.
@@ -450,7 +460,7 @@ impl Keeper {
             }
         };
         if let Some(text) = self.in_the_way(world) {
-            self.held = Some(text);
+            self.held = Some(blocked(text));
             return None;
         }
         if now.elapsed < self.pause.until {
@@ -463,7 +473,7 @@ impl Keeper {
     fn goal(&mut self, now: Moment, world: &World) -> Option<Mode> {
         if !self.known {
             if self.book.revision != 0 || self.settings.control == Control::Enforce {
-                self.held.clone_from(&world.store_lost);
+                self.held = world.store_lost.clone().map(blocked);
             }
             return None;
         }
@@ -481,8 +491,8 @@ impl Keeper {
             }
             return match self.too_early(now) {
                 // While it waits to be ended it is kept: it is still our read-only.
-                Some(text) => {
-                    self.held = Some(text);
+                Some(held) => {
+                    self.held = Some(held);
                     None
                 }
                 None => Some(Mode::Writable),
@@ -495,29 +505,30 @@ impl Keeper {
             return Some(Mode::Writable);
         }
         if self.settings.control == Control::Enforce && world.wanted == Some(Mode::ReadOnly) {
-            self.held.clone_from(&self.settings.never);
+            self.held = self.settings.never.clone().map(blocked);
         }
         None
     }
 
     /// Why our read-only is not ended yet.
-    fn too_early(&self, now: Moment) -> Option<String> {
+    fn too_early(&self, now: Moment) -> Option<Held> {
         let since = |at: Option<Elapsed>| now.elapsed.saturating_sub(at.unwrap_or(now.elapsed));
-        let left = |limit: Duration, at| limit.saturating_sub(since(at)).as_secs();
+        let waits = |text: &str| {
+            Some(Held {
+                text: text.to_owned(),
+                blocked: false,
+            })
+        };
         if since(self.allowed_since) < DWELL {
-            let left = left(DWELL, self.allowed_since);
-            return Some(format!(
-                "the disks allow writing; read-only ends in {left} s if they still do"
-            ));
+            return waits("read-only ends when the disks have allowed writing for 10 s");
         }
         if since(self.entered) < HOLD_OFF {
-            let left = left(HOLD_OFF, self.entered);
-            return Some(format!("read-only lasts at least a minute: {left} s more"));
+            return waits("the disks allow writing, and read-only lasts at least a minute");
         }
         if LEAVES <= self.leaves.len() {
-            return Some(format!(
-                "read-only was ended {LEAVES} times within an hour: it is kept until the oldest of them is an hour ago"
-            ));
+            return Some(blocked(format!(
+                "read-only was ended {LEAVES} times within an hour: it is kept until the first of them is an hour ago"
+            )));
         }
         None
     }

@@ -79,10 +79,16 @@ impl Story {
                 }];
             }
             ("drain", _) => self.world.foreign.clear(),
-            ("set", "read-only") => self.keeper.order(self.now(), Mode::ReadOnly, "me".to_owned()),
-            ("set", _) => self.keeper.order(self.now(), Mode::Writable, "me".to_owned()),
+            ("set", "read-only") => self
+                .keeper
+                .order(self.now(), Mode::ReadOnly, "me".to_owned()),
+            ("set", _) => self
+                .keeper
+                .order(self.now(), Mode::Writable, "me".to_owned()),
             ("release", _) => assert!(self.keeper.release(), "{line}"),
-            ("control", "enforce") => self.configure(|settings| settings.control = Control::Enforce),
+            ("control", "enforce") => {
+                self.configure(|settings| settings.control = Control::Enforce)
+            }
             ("control", _) => self.configure(|settings| settings.control = Control::Observe),
             ("persists", _) => self.configure(|settings| settings.persists_status = true),
             ("never", why) => self.configure(|settings| settings.never = Some(why.to_owned())),
@@ -157,7 +163,7 @@ impl Story {
             self.keeper.done(self.now(), &step, outcome);
         }
         if let Some(held) = self.keeper.held() {
-            done.push(format!("held: {held}"));
+            done.push(format!("held: {}", held.text));
         }
         done.join(", ")
     }
@@ -175,7 +181,10 @@ fn words(book: &Book) -> String {
 /// Plays a story and compares it with itself as it should be.
 fn tell(control: Control, expected: &str) {
     let mut story = Story::new(control);
-    let lines = expected.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = expected
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
     let mut played = Vec::new();
     let mut wanted = Vec::new();
     for line in lines {
@@ -197,10 +206,10 @@ fn entering_is_at_once_and_leaving_waits() {
         Control::Enforce,
         "disks full → keep [agent=readOnly], enter
          wait 100
-         disks well → held: the disks allow writing; read-only ends in 10 s if they still do
+         disks well → held: read-only ends when the disks have allowed writing for 10 s
          wait 60 → after 10 s leave, keep []
          disks full → keep [agent=readOnly], enter
-         disks well → held: the disks allow writing; read-only ends in 10 s if they still do
+         disks well → held: read-only ends when the disks have allowed writing for 10 s
          wait 80 → after 60 s leave, keep []",
     );
 }
@@ -251,7 +260,7 @@ fn an_agent_that_lost_its_state_finds_its_claim_in_zookeeper() {
         Control::Enforce,
         "disks full → keep [agent=readOnly], enter
          agent loses its state
-         disks well → held: the disks allow writing; read-only ends in 10 s if they still do
+         disks well → held: read-only ends when the disks have allowed writing for 10 s
          wait 70 → after 60 s leave, keep []",
     );
 }
@@ -287,7 +296,7 @@ fn turned_to_observe_it_lets_go_when_the_disks_allow() {
          wait 100
          control observe
          bookie writable → enter
-         disks well → held: the disks allow writing; read-only ends in 10 s if they still do
+         disks well → held: read-only ends when the disks have allowed writing for 10 s
          wait 20 → after 10 s leave, keep []
          disks full",
     );
@@ -305,7 +314,7 @@ fn the_operators_word_and_the_agents_stand_beside_each_other() {
          disks full → keep [operator=readOnly agent=readOnly]
          release → keep [agent=readOnly]
          wait 100
-         disks well → held: the disks allow writing; read-only ends in 10 s if they still do
+         disks well → held: read-only ends when the disks have allowed writing for 10 s
          wait 20 → after 10 s leave, keep []",
     );
 }
