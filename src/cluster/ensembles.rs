@@ -76,7 +76,7 @@ pub(super) async fn keep(cluster: Cluster) {
 async fn look(cluster: &Cluster) -> Result<(), String> {
     let paths = cluster.paths().await.map_err(|error| error.to_string())?;
     let store = cluster.store();
-    let now = cluster.wall().0;
+    let now = cluster.clock().now().wall.0;
     let words = |error: StoreError| error.to_string();
     match store.get(&paths.ensemble()).await {
         Ok((bytes, _)) => {
@@ -105,7 +105,7 @@ pub(super) async fn walk(
         Err(StoreError::NodeExists) => return Ok(()),
         Err(error) => return Err(error),
     }
-    let now = cluster.wall().0;
+    let now = cluster.clock().now().wall.0;
     let walked = Walk::new(store, paths, now, reads_a_second).run().await;
     // In another session the guard is another's.
     match walked {

@@ -35,7 +35,6 @@ pub use zookeeper::{Servers, Tls, ZooKeeper};
 use crate::clock::Clock;
 use crate::health::beside::{AgentStatus, ClusterView, Registration, Session};
 use crate::health::claim::Claim;
-use crate::health::moment::Timestamp;
 use paths::Paths;
 use store::{Changed, Kind, Link, MetaStore, StoreError};
 
@@ -372,8 +371,8 @@ impl Cluster {
         &*self.shared.store
     }
 
-    fn wall(&self) -> Timestamp {
-        self.shared.clock.now().wall
+    fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// When the list of writable and that of read-only bookies change.

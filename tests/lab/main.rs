@@ -37,6 +37,7 @@ const SHORT: &[Fault] = &[
         cluster::zookeeper_keeps_the_contract,
     ),
     test("zookeeper_stands_still", cluster::zookeeper_stands_still),
+    test("zookeeper_by_tls", cluster::zookeeper_by_tls),
     test("a_cluster_of_bookies", cluster::a_cluster_of_bookies),
     test("held_and_let_go_4_17_3", reconcile::held_and_let_go_4_17_3),
     test("never_told_4_16_5", reconcile::never_told_4_16_5),

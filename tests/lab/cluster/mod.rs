@@ -22,6 +22,9 @@ use crate::stand::lab::{Lab, Setup};
 
 #[path = "../../../src/cluster/contract.rs"]
 mod contract;
+mod tls;
+
+pub(crate) use tls::zookeeper_by_tls;
 
 /// A session of 10 s ends within twice of that, and a new one is there soon after.
 const LIMIT: Duration = Duration::from_secs(40);
