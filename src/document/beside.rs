@@ -171,7 +171,8 @@ pub struct CollectorDocument {
 
 impl CollectorDocument {
     fn new(details: &GcDetails) -> CollectorDocument {
-        let time = |millis: u64| timestamp_text(Timestamp(i64::try_from(millis).unwrap_or(i64::MAX)));
+        let time =
+            |millis: u64| timestamp_text(Timestamp(i64::try_from(millis).unwrap_or(i64::MAX)));
         CollectorDocument {
             major_compactions: details.majors,
             minor_compactions: details.minors,
@@ -229,7 +230,10 @@ impl MemberDocument {
             read_only: member.registration.read_only,
             rack: member.rack.clone(),
             group: member.group.clone(),
-            over_warn: member.agent.as_ref().map(|agent| agent.over_warn || agent.full),
+            over_warn: member
+                .agent
+                .as_ref()
+                .map(|agent| agent.over_warn || agent.full),
             claimed: member.claimed,
         }
     }

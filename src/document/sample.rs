@@ -258,6 +258,7 @@ pub(crate) fn snapshot() -> Snapshot {
             control: "enforce",
             claims: claims(),
             held: Some("ZooKeeper <zk1:2181> does not answer".to_owned()),
+            journal_emergency: false,
         },
         beside: beside(),
         totals: BTreeMap::from([(Role::Journal, space(40)), (Role::Ledger, space(4))]),
@@ -335,6 +336,7 @@ fn cluster() -> ClusterView {
             ..AgentStatus::default()
         }),
         claimed: !writable,
+        below_floor: false,
     };
     ClusterView {
         members: vec![

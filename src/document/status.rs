@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, BesideDocument, CauseDocument, ModeDocument, path_text, rounded_ratio, timestamp_text, usage_ratio,
+    About, BesideDocument, CauseDocument, ModeDocument, path_text, rounded_ratio, timestamp_text,
+    usage_ratio,
 };
 use crate::health::ballast::BallastView;
 use crate::health::journal::JournalView;
