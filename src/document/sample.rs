@@ -337,6 +337,7 @@ fn cluster() -> ClusterView {
         }),
         below_floor: false,
         claimed: !writable,
+        below_floor: false,
     };
     ClusterView {
         members: vec![

@@ -362,7 +362,7 @@ pub(super) const FAMILIES: &[Family] = &[
     ),
     counter(
         "dirkeeper_bookie_compactions_total",
-        "Compactions since the start of the bookie, over all its collectors; a major one counts as minor nowhere.",
+        "Compactions since the start of the bookie, over all its collectors; a major one does not count as a minor one too.",
         &["kind"],
         beside::compactions,
     ),
