@@ -2,6 +2,7 @@
 //! the bookie's own, so that a read-only is never the bookie's doing but by a PUT.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -56,6 +57,8 @@ impl<'a> Pair<'a> {
     fn plan(&self, control: &str) -> Plan<'a> {
         let token = self.bench.folder().join("token");
         fs::write(&token, "a-token-of-the-laboratory\n").expect("the folder is ours");
+        let private = fs::Permissions::from_mode(0o600);
+        fs::set_permissions(&token, private).expect("the file is ours");
         let lines = format!(
             "control = {control:?}\nmin_writable_bookies = 1\nread_only_on_any_full = true"
         );
