@@ -35,7 +35,6 @@ pub use zookeeper::{Servers, Tls, ZooKeeper};
 use crate::clock::Clock;
 use crate::health::beside::{AgentStatus, ClusterView, Registration, Session};
 use crate::health::claim::Claim;
-use crate::health::moment::Timestamp;
 use paths::Paths;
 use store::{Changed, Kind, Link, MetaStore, StoreError};
 
@@ -339,6 +338,17 @@ impl Cluster {
         .await
     }
 
+    /// Reads the metadata of every ledger, at most so many in a second, and writes down the largest
+    /// ensemble for all agents. Takes as long as that takes; nothing is done while another agent does it.
+    ///
+    /// # Errors
+    /// It could not be read or written.
+    pub async fn find_largest_ensemble(&self, reads_a_second: u32) -> Result<(), ClusterError> {
+        let paths = within(self.paths()).await?;
+        let walked = ensembles::walk(self, &paths, reads_a_second).await;
+        walked.map_err(|error| ClusterError::of("the ledgers", error))
+    }
+
     /// Says what the agent knows of its bookie, until the session ends.
     ///
     /// # Errors
@@ -361,8 +371,8 @@ impl Cluster {
         &*self.shared.store
     }
 
-    fn wall(&self) -> Timestamp {
-        self.shared.clock.now().wall
+    fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// When the list of writable and that of read-only bookies change.

@@ -1,8 +1,6 @@
 //! The cluster on the store in memory: what is read, what is refused, and what happens without a session.
 
-use std::sync::mpsc;
-
-use tokio::sync::watch as channel;
+use tokio::sync::{mpsc as unbounded, watch as channel};
 
 use super::memory::{Memory, MemorySession};
 use super::store::{Answer, Op, create_with_parents};
@@ -223,10 +221,8 @@ async fn claims_are_compared_and_set() {
     assert_eq!(one.put_own_claims("a:1", b"2", Some(0)).await, Ok(1));
     assert_eq!(two.put_own_claims("a:1", b"x", Some(0)).await, conflict);
     assert_eq!(two.own_claims("a:1").await, Ok(Some((b"2".to_vec(), 1))));
-    assert_eq!(
-        two.put_own_claims("b:1", b"x", Some(0)).await.is_err(),
-        true
-    );
+    let none_to_replace = two.put_own_claims("b:1", b"x", Some(0)).await;
+    assert!(matches!(none_to_replace, Err(ClusterError::Conflict { .. })));
 
     // A drain job came first: its parent is there, and empty.
     let claim = br#"{"owner":"drain:j1","mode":"readOnly","reason":"out","since":5}"#;
@@ -367,25 +363,33 @@ async fn without_a_session_every_call_says_so_at_once() {
     assert_eq!(cluster.lock_mode(SOON).await.map(drop), Err(lost));
 }
 
-fn until(heard: &mpsc::Receiver<Heard>, what: &str, wanted: impl Fn(&Heard) -> bool) {
-    let one = std::iter::from_fn(|| heard.try_recv().ok());
-    assert!(
-        one.into_iter().any(|heard| wanted(&heard)),
-        "{what} was not heard"
-    );
+async fn hear(
+    heard: &mut unbounded::UnboundedReceiver<Heard>,
+    what: &str,
+    wanted: impl Fn(&Heard) -> bool,
+) {
+    let found = async {
+        while let Some(next) = heard.recv().await {
+            if wanted(&next) {
+                return;
+            }
+        }
+        panic!("the watch ended");
+    };
+    timeout(SOON, found)
+        .await
+        .unwrap_or_else(|_| panic!("{what} was not heard"));
 }
 
 #[tokio::test]
 async fn the_watch_tells_what_changed_and_says_its_status_in_each_session() {
     let (server, hand) = server().await;
     let (cluster, session) = agent(&server, "a:1");
-    let (sender, heard) = mpsc::channel();
-    let (again, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut heard) = unbounded::unbounded_channel();
     let (status, statuses) = channel::channel(None);
     let tell = move |what| {
         // The test may have ended.
         let _ = sender.send(what);
-        let _ = again.send(());
     };
     let _watch = watch::start(&cluster, tell, statuses);
     let node = own("agents/a:1");
@@ -395,37 +399,28 @@ async fn the_watch_tells_what_changed_and_says_its_status_in_each_session() {
         .await
         .expect("the status was not published");
 
-    // A change of the lists is heard of without waiting for the next look.
-    turns.recv().await.unwrap();
-    while heard.try_recv().is_ok() {}
+    let away = |heard: &Heard| matches!(heard, Heard::Registration(Ok(found)) if !found.writable);
+    hear(&mut heard, "no registration", away).await;
     put(&hand, "/ledgers/available/a:1", b"").await;
-    let registered = async {
-        loop {
-            turns.recv().await.unwrap();
-            let writable =
-                |heard: Heard| matches!(heard, Heard::Registration(Ok(found)) if found.writable);
-            if std::iter::from_fn(|| heard.try_recv().ok()).any(writable) {
-                return;
-            }
-        }
-    };
-    timeout(SOON, registered)
-        .await
-        .expect("the registration was not heard of");
+    let there = |heard: &Heard| matches!(heard, Heard::Registration(Ok(found)) if found.writable);
+    hear(&mut heard, "the registration", there).await;
+    let view = |heard: &Heard| matches!(heard, Heard::Cluster(Ok(view)) if view.members.len() == 1);
+    hear(&mut heard, "the view", view).await;
 
     let (_, gone) = hand.watch(&node).await.unwrap();
     session.expire();
     timeout(SOON, gone)
         .await
         .expect("the status outlived its session");
+    let lost = |heard: &Heard| matches!(heard, Heard::Session(Session::Lost(_)));
+    hear(&mut heard, "the loss", lost).await;
     let (_, back) = hand.watch(&node).await.unwrap();
     session.reconnect();
+    let connected = |heard: &Heard| *heard == Heard::Session(Session::Connected);
+    hear(&mut heard, "the new session", connected).await;
     timeout(SOON, back)
         .await
         .expect("the status was not published again");
-    until(&heard, "the loss", |heard| {
-        matches!(heard, Heard::Session(Session::Lost(_)))
-    });
     let view = cluster.view().await.unwrap();
     assert_eq!(shown(&view.members[0]), "a:1 writable agent");
 }

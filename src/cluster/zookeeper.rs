@@ -317,7 +317,8 @@ fn failed(error: zk::Error) -> StoreError {
         zk::Error::NotEmpty => StoreError::NotEmpty,
         zk::Error::NoChildrenForEphemerals => StoreError::EphemeralParent,
         zk::Error::NoAuth | zk::Error::AuthFailed => StoreError::NoAuth,
-        zk::Error::ConnectionLoss => StoreError::Lost,
+        // In its own words: no answer for so long, or what the socket said.
+        zk::Error::ConnectionLoss | zk::Error::Custom(_) => StoreError::Lost,
         zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::ClientClosed => {
             StoreError::Expired
         }
@@ -328,4 +329,44 @@ fn failed(error: zk::Error) -> StoreError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_server_and_no_certificate_ends_the_program() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        let own = params.self_signed(&key).unwrap().pem();
+        let why = |server: &str, ca: &str, identity: Option<(&str, &str)>| {
+            let owned = |(cert, key): (&str, &str)| (cert.to_owned(), key.to_owned());
+            let tls = Tls {
+                ca: ca.to_owned(),
+                identity: identity.map(owned),
+            };
+            match options(&[server.to_owned()], &tls) {
+                Ok(_) => String::new(),
+                Err(error) => error.to_string(),
+            }
+        };
+        for server in [
+            "zk-1.example.org:2181",
+            "127.0.0.1:1",
+            "[::1]:2181",
+            "a_b:1",
+        ] {
+            assert_eq!(why(server, &own, None), "", "{server}");
+        }
+        for server in ["a b:2181", ":2181", "a..b:1"] {
+            assert!(
+                why(server, &own, None).contains("a server's name"),
+                "{server}"
+            );
+        }
+        assert!(why("a:1", "", None).contains("no valid tls trust anchor"));
+        assert!(why("a:1", &own, Some((&own, ""))).contains("no client private key"));
+        assert_eq!(why("a:1", &own, Some((&own, &key.serialize_pem()))), "");
+    }
 }

@@ -2,6 +2,7 @@
 //! the event log and the command line write and read them. Key order is part of the contract. It
 //! converts values and does nothing else: no I/O, no clock, no decision.
 
+mod beside;
 mod event;
 mod mode;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
 pub use crate::health::dir::{path_text, printable, shown};
+pub use beside::BesideDocument;
 pub use event::{
     CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
     reference as event_reference,

@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, CauseDocument, ModeDocument, path_text, rounded_ratio, timestamp_text, usage_ratio,
+    About, BesideDocument, CauseDocument, ModeDocument, path_text, rounded_ratio, timestamp_text,
+    usage_ratio,
 };
 use crate::health::ballast::BallastView;
 use crate::health::journal::JournalView;
@@ -28,6 +29,7 @@ pub fn status_document(snapshot: &Snapshot, own: &SelfView, about: &About) -> St
         status: snapshot.severity.name().to_owned(),
         mode: ModeDocument::new(&snapshot.mode),
         restart: snapshot.restart.as_ref().map(RestartDocument::new),
+        beside: BesideDocument::new(&snapshot.beside),
         dirs: snapshot
             .dirs
             .iter()
@@ -84,6 +86,9 @@ pub struct StatusDocument {
     /// Whether a start of the bookie would fail now; none without its file.
     #[serde(default)]
     pub restart: Option<RestartDocument>,
+    /// Bookie and cluster; absent where there is neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideDocument>,
     /// Directories in configured order.
     pub dirs: Vec<DirDocument>,
     /// Bytes of the file systems of each role, each counted once however many directories it has.

@@ -83,7 +83,7 @@ impl Node {
     pub fn update(&mut self, dirs: &[DirFacts<'_>], policy: Policy) -> Vec<NodeChange> {
         let mut changes = Vec::new();
         self.high_priority_writes = policy::high_priority_writes(dirs);
-        self.journal_emergency = dirs.iter().any(|dir| dir.emergency);
+        self.journal_emergency = policy.journal_emergency && dirs.iter().any(|dir| dir.emergency);
         self.update_full(dirs, &mut changes);
         self.update_trouble(dirs, &mut changes);
         self.update_wanted(dirs, policy, &mut changes);
@@ -217,6 +217,7 @@ mod tests {
         let mut node = Node::default();
         let policy = Policy {
             any_full,
+            journal_emergency: true,
             ..Policy::default()
         };
         let mut lines = Vec::new();

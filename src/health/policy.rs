@@ -59,6 +59,9 @@ pub struct Policy {
     pub reminder_interval: Duration,
     /// What the bookie needs to start; none without its file.
     pub bookie: Option<BookieNeeds>,
+    /// There is a bookie: a journal with less room than it needs next asks for read-only. Other servers'
+    /// journals may be of any size.
+    pub journal_emergency: bool,
     /// How the bookie watches itself.
     pub beside: judge::Settings,
     /// Only some of the node's directories are looked at: what needs all of them is not judged.
@@ -71,6 +74,7 @@ impl Default for Policy {
             any_full: true,
             reminder_interval: Duration::from_secs(3600),
             bookie: None,
+            journal_emergency: false,
             beside: judge::Settings::default(),
             partial: false,
         }
@@ -82,7 +86,7 @@ impl Default for Policy {
 #[must_use]
 pub fn wanted_mode(dirs: &[DirFacts<'_>], policy: Policy) -> Option<(Mode, Option<String>)> {
     let reason = unusable(dirs)
-        .or_else(|| emergency(dirs))
+        .or_else(|| emergency(dirs).filter(|_| policy.journal_emergency))
         .or_else(|| all_full(dirs))
         .or_else(|| any_full(dirs).filter(|_| policy.any_full));
     if reason.is_some() {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use prometheus::proto::MetricType;
 
-use super::{Facts, Series, float};
+use super::{Facts, Series, beside, float};
 use crate::document::shown_space;
 use crate::health::claim::Owner;
 use crate::health::event::EventKind;
@@ -353,6 +353,36 @@ pub(super) const FAMILIES: &[Family] = &[
         "1 while the session with ZooKeeper is there; absent where none is configured.",
         &[],
         |facts, series| series.known_flag(&[], facts.snapshot.beside.zookeeper),
+    ),
+    gauge(
+        "dirkeeper_bookie_compaction_suspended",
+        "1 while compaction of the bookie is suspended somewhere, as it says or as follows from what was over warn.",
+        &["kind"],
+        beside::suspended,
+    ),
+    counter(
+        "dirkeeper_bookie_compactions_total",
+        "Compactions since the start of the bookie, over all its collectors; a major one does not count as a minor one too.",
+        &["kind"],
+        beside::compactions,
+    ),
+    gauge(
+        "dirkeeper_bookie_forced_gc",
+        "1 while a forced garbage collection of the bookie runs.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.forced),
+    ),
+    gauge(
+        "dirkeeper_cluster_bookies",
+        "Bookies of the cluster by their registration, and with a directory over warn as their agents say; by rack where there are at most 64.",
+        &["state", "rack"],
+        beside::cluster_bookies,
+    ),
+    gauge(
+        "dirkeeper_cluster_largest_ensemble",
+        "The largest ensemble in use; new ones of it need as many writable bookies.",
+        &[],
+        beside::largest_ensemble,
     ),
     counter(
         "dirkeeper_mode_transitions_total",

@@ -2,6 +2,7 @@
 //! scrapes, so a directory that left the configuration leaves no series behind. Reads no disk and
 //! waits for nothing. The families are declared in `family.rs`; `docs/metrics.md` comes from there.
 
+mod beside;
 mod family;
 mod process;
 

@@ -5,6 +5,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)] // a test runner speaks
 #![allow(clippy::unwrap_used)] // a test may
 
+mod admin;
+mod cluster;
 mod floor;
 #[allow(dead_code)] // the fault tests use the rest of it
 #[path = "../faults/harness/mod.rs"]
@@ -30,14 +32,38 @@ const fn test(name: &'static str, run: fn(&harness::bench::Bench)) -> Fault {
 
 /// Those of every `cargo test`: together some minutes on two cores.
 const SHORT: &[Fault] = &[
+    test(
+        "zookeeper_keeps_the_contract",
+        cluster::zookeeper_keeps_the_contract,
+    ),
+    test("zookeeper_stands_still", cluster::zookeeper_stands_still),
+    test("zookeeper_by_tls", cluster::zookeeper_by_tls),
+    test("a_cluster_of_bookies", cluster::a_cluster_of_bookies),
     test("held_and_let_go_4_17_3", reconcile::held_and_let_go_4_17_3),
     test("never_told_4_16_5", reconcile::never_told_4_16_5),
     test("bookie_restarts", reconcile::bookie_restarts),
     test("agent_beside_a_bookie", smoke::agent_beside_a_bookie),
+    test("admin_calls_4_17_3", admin::calls_4_17_3),
+    test(
+        "admin_heard_through_a_restart",
+        admin::heard_through_a_restart,
+    ),
 ];
 
 /// Those of `LAB=full` and of `scripts/lab`.
 const LONG: &[Fault] = &[
+    test("admin_calls_4_14_7", admin::calls_4_14_7),
+    test("admin_calls_4_16_6", admin::calls_4_16_6),
+    test("admin_calls_4_18_0", admin::calls_4_18_0),
+    test("admin_read_only_is_disabled", admin::read_only_is_disabled),
+    test(
+        "admin_https_with_client_certificate",
+        admin::https_with_client_certificate,
+    ),
+    test(
+        "admin_hangs_without_zookeeper",
+        admin::hangs_without_zookeeper,
+    ),
     test("held_and_let_go_4_16_6", reconcile::held_and_let_go_4_16_6),
     test("held_and_let_go_4_18_0", reconcile::held_and_let_go_4_18_0),
     test("never_told_4_14_7", reconcile::never_told_4_14_7),

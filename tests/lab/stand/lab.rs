@@ -201,6 +201,17 @@ impl Lab {
         Some(nodes.map(|line| line.trim().to_owned()).collect())
     }
 
+    /// ZooKeeper's process.
+    pub(crate) fn zookeeper_pid(&self) -> i32 {
+        let text = fs::read_to_string(self.folder.join("zk.pid")).expect("it was started");
+        text.trim().parse().expect("bk-lab writes a number")
+    }
+
+    /// ZooKeeper's address.
+    pub(crate) fn zookeeper(&self) -> String {
+        format!("127.0.0.1:{}", self.zk_port)
+    }
+
     /// An agent beside a bookie, every setting but those of the place a default; more lines for `[bookie]`.
     pub(crate) fn agent<'a>(&self, bench: &'a Bench, bookie: usize, lines: &str) -> Plan<'a> {
         let conf = self.bookie(bookie).conf();

@@ -2,6 +2,7 @@
 //! is seen of a bookie over time. It knows no single test.
 
 pub(crate) mod fill;
+pub(crate) mod gate;
 pub(crate) mod lab;
 pub(crate) mod load;
 pub(crate) mod pair;

@@ -300,6 +300,7 @@ fn cluster(text: &str) -> ClusterView {
             group: (!group.is_empty()).then(|| group.to_owned()),
             agent: (!has('?')).then_some(agent),
             claimed: has('c'),
+            below_floor: false,
         }
     });
     ClusterView {
