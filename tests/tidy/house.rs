@@ -13,7 +13,8 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("mode", &["health", "state", "bookie", "cluster"]),
     ("listener", &["health", "state"]),
     ("bookie", &["health"]),
-    ("cluster", &["health"]),
+    // Mutation in tests.
+    ("cluster", &["health", "mutation"]),
     ("reclaim", &["cluster", "state"]),
     ("drain", &["cluster", "state", "bookie"]),
     ("metrics", &["health"]),
