@@ -72,12 +72,8 @@ impl Beside {
         let options = bookie::watch::WatchOptions {
             conf: bookie.conf.clone(),
         };
-        let state = bookie::watch::start(
-            options,
-            admin.clone(),
-            heard.clone(),
-            joints.clock.clone(),
-        );
+        let state =
+            bookie::watch::start(options, admin.clone(), heard.clone(), joints.clock.clone());
         let id = bookie.file.id();
         let cluster = match (&config.zookeeper, &id) {
             (Some(zookeeper), Some(id)) => {
@@ -188,7 +184,9 @@ fn derived(
 ) -> (watch::Receiver<Settings>, watch::Receiver<Option<u32>>) {
     let first = configured.borrow_and_update().clone();
     let (settings, kept) = watch::channel(settings(first.as_ref(), None));
-    let least = first.as_ref().and_then(|bookie| bookie.min_writable_bookies);
+    let least = first
+        .as_ref()
+        .and_then(|bookie| bookie.min_writable_bookies);
     let (min_writable, least) = watch::channel(least);
     let follow = async move {
         loop {
@@ -263,9 +261,14 @@ async fn follow_status(
             let snapshot = snapshots.borrow_and_update();
             let over = |least: SpaceStatus| {
                 let mut dirs = snapshot.dirs.iter();
-                dirs.any(|dir| least <= dir.space_status && dir.space_status != SpaceStatus::Unknown)
+                dirs.any(|dir| {
+                    least <= dir.space_status && dir.space_status != SpaceStatus::Unknown
+                })
             };
-            let unusable = snapshot.dirs.iter().any(|dir| dir.access_status.is_unusable());
+            let unusable = snapshot
+                .dirs
+                .iter()
+                .any(|dir| dir.access_status.is_unusable());
             snapshot.ready.then(|| AgentStatus {
                 over_warn: over(SpaceStatus::AlmostFull),
                 full: over(SpaceStatus::Full) || unusable,
@@ -359,7 +362,10 @@ mod tests {
             let found = never(version, mode_enabled);
             match expected {
                 None => assert_eq!(found, None, "{version:?} {mode_enabled:?}"),
-                Some(text) => assert!(found.is_some_and(|found| found.contains(text)), "{version:?}"),
+                Some(text) => assert!(
+                    found.is_some_and(|found| found.contains(text)),
+                    "{version:?}"
+                ),
             }
         }
     }

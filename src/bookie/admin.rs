@@ -60,15 +60,15 @@ pub enum AdminError {
     },
     /// The certificates cannot be used.
     #[error("the certificates for the bookie's admin server are of no use")]
-    Certificates(#[source] TlsError),
+    Certificates(#[source] Box<TlsError>),
     /// No client could be made.
     #[error("cannot ask the bookie's admin server")]
-    Client(#[source] HttpError),
+    Client(#[source] Box<HttpError>),
     /// It was not asked: another request of ours is in flight.
     #[error("{url} was not asked: another request is in flight, and it takes one at a time")]
     Busy {
         /// What was to be asked.
-        url: Url,
+        url: String,
     },
     /// It was not asked: it did not answer lately.
     #[error(
@@ -76,7 +76,7 @@ pub enum AdminError {
     )]
     Pause {
         /// What was to be asked.
-        url: Url,
+        url: String,
         /// How long the pause goes on.
         left: Duration,
     },
@@ -86,7 +86,7 @@ pub enum AdminError {
     )]
     Unreachable {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// Why.
         source: Innermost,
     },
@@ -96,7 +96,7 @@ pub enum AdminError {
     )]
     Untrusted {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// Why.
         source: Innermost,
     },
@@ -104,7 +104,7 @@ pub enum AdminError {
     #[error("no answer from {url} within {limit:?} ({})", after_silence(*.is_order))]
     TimedOut {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// The limit.
         limit: Duration,
         /// It was told to change something.
@@ -114,7 +114,7 @@ pub enum AdminError {
     #[error("the answer of {url} broke off or is no HTTP ({})", after_noise(*.is_order))]
     Broken {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// It was told to change something.
         is_order: bool,
         /// Why.
@@ -126,13 +126,13 @@ pub enum AdminError {
     )]
     Missing {
         /// Who was asked.
-        url: Url,
+        url: String,
     },
     /// Another answer that is no success.
     #[error("{url} answered {status}{}", after_colon(.text))]
     Refused {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// HTTP status.
         status: u16,
         /// What it said about it; may be empty.
@@ -142,7 +142,7 @@ pub enum AdminError {
     #[error("the answer of {url} is not a bookie's, {what} (does another program listen there?)")]
     NotABookie {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// What is wrong with it.
         what: String,
     },
@@ -150,7 +150,7 @@ pub enum AdminError {
     #[error("{url} took the order, and readOnly is still {read_only}")]
     NotDone {
         /// Who was asked.
-        url: Url,
+        url: String,
         /// What it says now.
         read_only: bool,
     },
@@ -187,23 +187,29 @@ impl AdminError {
 
     fn of(error: HttpError, is_order: bool, limit: Duration) -> AdminError {
         match error {
-            HttpError::Unreachable { url, source } => AdminError::Unreachable { url, source },
-            HttpError::Untrusted { url, source } => AdminError::Untrusted { url, source },
+            HttpError::Unreachable { url, source } => AdminError::Unreachable {
+                url: url.into(),
+                source,
+            },
+            HttpError::Untrusted { url, source } => AdminError::Untrusted {
+                url: url.into(),
+                source,
+            },
             HttpError::TimedOut { url } => AdminError::TimedOut {
-                url,
+                url: url.into(),
                 limit,
                 is_order,
             },
             HttpError::Broken { url, source } => AdminError::Broken {
-                url,
+                url: url.into(),
                 is_order,
                 source,
             },
             HttpError::Refused {
                 url, status: 404, ..
-            } => AdminError::Missing { url },
+            } => AdminError::Missing { url: url.into() },
             HttpError::Refused { url, status, text } => AdminError::Refused {
-                url,
+                url: url.into(),
                 status,
                 text: match status {
                     300..400 => "a redirect, which no bookie sends".to_owned(),
@@ -212,10 +218,12 @@ impl AdminError {
                 },
             },
             HttpError::TooLong { url, limit } => AdminError::NotABookie {
-                url,
+                url: url.into(),
                 what: format!("it is over {limit} bytes"),
             },
-            HttpError::NotAStream { .. } | HttpError::Client(_) => AdminError::Client(error),
+            HttpError::NotAStream { .. } | HttpError::Client(_) => {
+                AdminError::Client(Box::new(error))
+            }
         }
     }
 }
@@ -269,9 +277,10 @@ impl AdminClient {
             Some(ca) if root.scheme() == "https" => {
                 let cert_and_key = options.cert_and_key;
                 let tls = TlsOptions { ca, cert_and_key };
-                HttpClient::with_tls(&tls).map_err(AdminError::Certificates)?
+                HttpClient::with_tls(&tls)
+                    .map_err(|error| AdminError::Certificates(Box::new(error)))?
             }
-            _ => HttpClient::new().map_err(AdminError::Client)?,
+            _ => HttpClient::new().map_err(|error| AdminError::Client(Box::new(error)))?,
         };
         let clock = Clock::start();
         Ok(AdminClient {
@@ -355,7 +364,10 @@ impl AdminClient {
     }
 
     /// `PUT gc`, within 3 s: garbage collection soon, with neither compaction forced. Without the
-    /// flags both would be, whether suspended or not.
+    /// flags both would be, whether suspended or not, and versions without [`Facts::gc_flags`] do so
+    /// all the same.
+    ///
+    /// [`Facts::gc_flags`]: super::Facts::gc_flags
     ///
     /// # Errors
     /// As for [`AdminClient::set_read_only`].
@@ -373,7 +385,7 @@ impl AdminClient {
         read(&answer).map_err(|what| AdminError::NotABookie { url, what })
     }
 
-    async fn order(&self, path: &str, body: String) -> Result<(Url, Vec<u8>), AdminError> {
+    async fn order(&self, path: &str, body: String) -> Result<(String, Vec<u8>), AdminError> {
         self.exchange(path, Some(body)).await
     }
 
@@ -381,7 +393,7 @@ impl AdminClient {
         &self,
         path: &str,
         order: Option<String>,
-    ) -> Result<(Url, Vec<u8>), AdminError> {
+    ) -> Result<(String, Vec<u8>), AdminError> {
         let shared = &self.shared;
         let mut url = shared.root.clone();
         url.set_path(&format!("{ROOT}{path}"));
@@ -398,8 +410,11 @@ impl AdminClient {
         let turn = shared.line.turn(kind, limit).await;
         let mut turn = match turn {
             Ok(turn) => turn,
-            Err(NotNow::Busy) => return Err(AdminError::Busy { url }),
-            Err(NotNow::Pause(left)) => return Err(AdminError::Pause { url, left }),
+            Err(NotNow::Busy) => return Err(AdminError::Busy { url: url.into() }),
+            Err(NotNow::Pause(left)) => {
+                let url = url.into();
+                return Err(AdminError::Pause { url, left });
+            }
         };
         let waited = shared.clock.elapsed().saturating_sub(began);
         let limits = Limits {
@@ -414,7 +429,7 @@ impl AdminClient {
             turn.answered();
         }
         let answer = answer.map_err(|error| AdminError::of(error, is_order, limit))?;
-        Ok((url, answer))
+        Ok((url.into(), answer))
     }
 }
 

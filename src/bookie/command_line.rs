@@ -71,19 +71,21 @@ pub(super) fn is_started_with(arguments: &[OsString], file: &Path) -> bool {
     written == file || (written.is_relative() && file.ends_with(written))
 }
 
-/// BookKeeper's version, by the server's jar on its class path; none where that has wildcards.
+/// BookKeeper's version, by the server's jar on its class path. That of `bin/bookkeeper` names each
+/// jar, that of `bin/pulsar` is a wildcard, and then there is none.
 pub(super) fn version(arguments: &[OsString]) -> Option<String> {
     let mut entries = arguments
         .iter()
         .flat_map(|argument| argument.as_bytes().split(|byte| *byte == b':'));
-    entries.find_map(|entry| {
-        let name = Path::new(OsStr::from_bytes(entry)).file_name()?.to_str()?;
-        let name = name.strip_suffix(".jar")?;
-        let version = JARS.iter().find_map(|jar| name.strip_prefix(jar))?;
-        version
-            .starts_with(|letter: char| letter.is_ascii_digit())
-            .then(|| version.to_owned())
-    })
+    entries.find_map(|entry| version_of_jar(Path::new(OsStr::from_bytes(entry))))
+}
+
+/// The version in the name of the server's jar; none for any other file.
+pub(super) fn version_of_jar(file: &Path) -> Option<String> {
+    let name = file.file_name()?.to_str()?.strip_suffix(".jar")?;
+    let version = JARS.iter().find_map(|jar| name.strip_prefix(jar))?;
+    let is_version = version.starts_with(|letter: char| letter.is_ascii_digit());
+    is_version.then(|| version.to_owned())
 }
 
 #[cfg(test)]

@@ -8,14 +8,17 @@ pub type Version = (u32, u32, Option<u32>);
 /// is the most dangerous to rely on the opposite of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// It has the call `state/readonly`. Unknown: it may not have it.
+    /// It has the call `state/readonly` (apache/bookkeeper#2799). Unknown: it may not have it.
     pub state_readonly: bool,
-    /// A PUT of true ends a bookie with `readOnlyModeEnabled=false`, where others answer 400.
-    /// Unknown: it does.
+    /// A PUT of true ends a bookie with `readOnlyModeEnabled=false`, where others answer 400
+    /// (apache/bookkeeper#3972). Unknown: it does.
     pub put_may_end_bookie: bool,
-    /// A PUT of true is remembered as manual and not ended by the bookie itself. Unknown: it is not,
-    /// so it must be kept asserted.
+    /// A PUT of true is remembered as manual and not ended by the bookie itself
+    /// (apache/bookkeeper#4640). Unknown: it is not, so it must be kept asserted.
     pub remembers_put: bool,
+    /// A PUT of `gc` obeys `forceMajor` and `forceMinor`; without that it forces both compactions.
+    /// Unknown: it does not.
+    pub gc_flags: bool,
     /// It has the calls that suspend and resume compaction. Unknown: it may not have them.
     pub compaction_calls: bool,
     /// It obeys `readOnlyModeOnAnyDiskFullEnabled`. Unknown: it does.
@@ -33,6 +36,7 @@ impl Facts {
                 state_readonly: false,
                 put_may_end_bookie: true,
                 remembers_put: false,
+                gc_flags: false,
                 compaction_calls: false,
                 any_full_key: true,
                 any_full_default: true,
@@ -46,6 +50,8 @@ impl Facts {
             state_readonly: since((4, 14, 7)),
             put_may_end_bookie: !since((4, 16, 6)) || version == (4, 17, 0),
             remembers_put: since((4, 17, 3)),
+            // 4.16.5 is the first whose server is known to read them, 4.14.7 the last known not to.
+            gc_flags: since((4, 16, 5)),
             compaction_calls: since((4, 16, 0)),
             any_full_key: since((4, 16, 0)),
             any_full_default: since((4, 18, 0)),
@@ -77,27 +83,30 @@ mod tests {
     #[test]
     fn facts_by_version() {
         let table: [(&str, &str); 15] = [
-            ("4.13.0", "- end forgets - - -"),
-            ("4.14.4", "- end forgets - - -"),
-            ("4.14.6", "- end forgets - - -"),
-            ("4.14.7", "readonly end forgets - - -"),
-            ("4.15.5", "readonly end forgets - - -"),
-            ("4.16.0", "readonly end forgets compaction key -"),
-            ("4.16.5", "readonly end forgets compaction key -"),
-            ("4.16.6", "readonly - forgets compaction key -"),
-            ("4.17.0", "readonly end forgets compaction key -"),
-            ("4.17.2", "readonly - forgets compaction key -"),
-            ("4.17.3", "readonly - remembers compaction key -"),
-            ("4.18.0", "readonly - remembers compaction key any"),
-            ("4.17", "readonly end forgets compaction key -"),
-            ("4.17.3-SNAPSHOT", "readonly end forgets compaction key -"),
-            ("5.0", "readonly - remembers compaction key any"),
+            ("4.13.0", "- end forgets - - - -"),
+            ("4.14.4", "- end forgets - - - -"),
+            ("4.14.6", "- end forgets - - - -"),
+            ("4.14.7", "readonly end forgets - - - -"),
+            ("4.15.5", "readonly end forgets - - - -"),
+            ("4.16.0", "readonly end forgets - compaction key -"),
+            ("4.16.5", "readonly end forgets flags compaction key -"),
+            ("4.16.6", "readonly - forgets flags compaction key -"),
+            ("4.17.0", "readonly end forgets flags compaction key -"),
+            ("4.17.2", "readonly - forgets flags compaction key -"),
+            ("4.17.3", "readonly - remembers flags compaction key -"),
+            ("4.18.0", "readonly - remembers flags compaction key any"),
+            ("4.17", "readonly end forgets flags compaction key -"),
+            (
+                "4.17.3-SNAPSHOT",
+                "readonly end forgets flags compaction key -",
+            ),
+            ("5.0", "readonly - remembers flags compaction key any"),
         ];
         for (version, expected) in table {
             let facts = Facts::of(parse_version(version));
             assert_eq!(words(facts), expected, "{version}");
         }
-        assert_eq!(words(Facts::of(None)), "- end forgets - key any");
+        assert_eq!(words(Facts::of(None)), "- end forgets - - key any");
     }
 
     fn words(facts: Facts) -> String {
@@ -110,6 +119,7 @@ mod tests {
             } else {
                 "forgets"
             },
+            word(facts.gc_flags, "flags"),
             word(facts.compaction_calls, "compaction"),
             word(facts.any_full_key, "key"),
             word(facts.any_full_default, "any"),

@@ -13,6 +13,8 @@ pub(super) enum Reply {
     Body(u16, String),
     /// With these bytes, and an end.
     Raw(&'static str),
+    /// With these bytes, and never with the rest.
+    Stuck(&'static str),
     /// Never.
     Silence,
 }
@@ -115,7 +117,10 @@ async fn answer<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, reply: Reply)
             let _ = stream.shutdown().await;
             None
         }
-        Reply::Silence => {
+        Reply::Stuck(_) | Reply::Silence => {
+            if let Reply::Stuck(text) = reply {
+                stream.write_all(text.as_bytes()).await.ok()?;
+            }
             // Until the other side gives up.
             let _ = stream.read_u8().await;
             None

@@ -87,7 +87,7 @@ impl<H: Fn(Heard)> Task<H> {
                     let hint = answered != self.answers;
                     if let Some(processes) = &mut processes
                         && (hint || beat % PROCESS_BEATS == 0)
-                        && let Some(found) = processes.ask(self.clock.elapsed())
+                        && let Some(found) = processes.ask(self.clock.elapsed(), hint)
                     {
                         self.hear_process(found);
                     }

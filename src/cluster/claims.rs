@@ -165,7 +165,10 @@ mod tests {
         assert_eq!(said("", 1), (true, false));
         assert_eq!(said(r#"{"claims":[]}"#, 0), (false, false));
         assert_eq!(said(r#"{"claims":[]}"#, 2), (true, false));
-        assert_eq!(said(r#"{"claims":[{"x":1}],"belowFloor":true}"#, 0), (true, true));
+        assert_eq!(
+            said(r#"{"claims":[{"x":1}],"belowFloor":true}"#, 0),
+            (true, true)
+        );
         assert_eq!(said(r#"{"belowFloor":false}"#, 0), (true, false));
         assert_eq!(said("garbage", 0), (true, true));
     }

@@ -76,7 +76,7 @@ pub(super) async fn keep(cluster: Cluster) {
 async fn look(cluster: &Cluster) -> Result<(), String> {
     let paths = cluster.paths().await.map_err(|error| error.to_string())?;
     let store = cluster.store();
-    let now = cluster.wall().0;
+    let now = cluster.clock().now().wall.0;
     let words = |error: StoreError| error.to_string();
     match store.get(&paths.ensemble()).await {
         Ok((bytes, _)) => {
@@ -89,16 +89,29 @@ async fn look(cluster: &Cluster) -> Result<(), String> {
         Err(StoreError::NoNode) => {}
         Err(error) => return Err(words(error)),
     }
+    walk(cluster, &paths, READS_A_SECOND).await.map_err(words)
+}
+
+/// Walks, unless another agent does.
+pub(super) async fn walk(
+    cluster: &Cluster,
+    paths: &Paths,
+    reads_a_second: u32,
+) -> Result<(), StoreError> {
+    let store = cluster.store();
     let guard = paths.ensemble_walk();
     match create_with_parents(store, &guard, &[], Kind::Ephemeral).await {
         Ok(_) => {}
         Err(StoreError::NodeExists) => return Ok(()),
-        Err(error) => return Err(words(error)),
+        Err(error) => return Err(error),
     }
-    let walked = Walk::new(store, &paths, now, READS_A_SECOND).run().await;
-    let deleted = store.delete(&guard, None).await;
-    walked.map_err(words)?;
-    deleted.map_err(words)
+    let now = cluster.clock().now().wall.0;
+    let walked = Walk::new(store, paths, now, reads_a_second).run().await;
+    // In another session the guard is another's.
+    match walked {
+        Err(StoreError::Expired) => walked,
+        _ => walked.and(store.delete(&guard, None).await),
+    }
 }
 
 /// One pass over all ledgers.
@@ -106,6 +119,7 @@ pub(super) struct Walk<'a> {
     store: &'a dyn MetaStore,
     paths: &'a Paths,
     now: i64,
+    session: Link,
     pace: Interval,
     between_tries: Duration,
     largest: u32,
@@ -127,6 +141,7 @@ impl<'a> Walk<'a> {
             store,
             paths,
             now,
+            session: *store.link().borrow(),
             pace,
             between_tries: BETWEEN_TRIES,
             largest: 0,
@@ -207,23 +222,22 @@ impl<'a> Walk<'a> {
         &mut self,
         read: impl Fn() -> Answer<'p, T>,
     ) -> Result<Option<T>, StoreError> {
-        let session = *self.store.link().borrow();
         let mut tries = 0;
         loop {
             self.pace.tick().await;
             tries += 1;
+            match (self.session, *self.store.link().borrow()) {
+                (Link::Connected(one), Link::Connected(other)) if one != other => {
+                    return Err(StoreError::Expired);
+                }
+                _ => {}
+            }
             let answer = timeout(DEADLINE, read()).await;
             match answer.unwrap_or(Err(StoreError::TimedOut)) {
                 Ok(found) => return Ok(Some(found)),
                 Err(StoreError::NoNode) => return Ok(None),
                 Err(error) if tries == TRIES || !error.is_open() => return Err(error),
                 Err(_) => tokio::time::sleep(self.between_tries).await,
-            }
-            match (session, *self.store.link().borrow()) {
-                (Link::Connected(one), Link::Connected(other)) if one != other => {
-                    return Err(StoreError::Expired);
-                }
-                _ => {}
             }
         }
     }
@@ -348,16 +362,16 @@ mod tests {
         let store = server.connect();
         put(&store, "/ledgers/00/0000/L0001", V3).await;
         let paths = Paths::new("/ledgers", "/dirkeeper", "i");
+        let walk = Walk::new(&store, &paths, 9, 10_000);
+        store.expire();
+        store.reconnect();
+        assert_eq!(walk.run().await, Err(StoreError::Expired));
+
         let mut walk = Walk::new(&store, &paths, 9, 10_000);
         walk.between_tries = Duration::ZERO;
-        let mut link = store.link();
-        let ended = async {
-            // The first read takes its session from here.
-            store.expire();
-            store.reconnect();
-            link.changed().await.unwrap();
-        };
-        let (walked, ()) = tokio::join!(walk.run(), ended);
-        assert_eq!(walked, Err(StoreError::Expired));
+        assert_eq!(walk.ledger("/ledgers/00/0000/L0001").await, Ok(()));
+        store.disconnect();
+        let lost = walk.ledger("/ledgers/00/0000/L0001").await;
+        assert_eq!(lost, Err(StoreError::Lost));
     }
 }

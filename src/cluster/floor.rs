@@ -198,9 +198,10 @@ mod tests {
     fn in_an_emergency_one_at_a_time() {
         assert_eq!(ask("a:w b:w", 3, true), "may go");
         assert_eq!(ask("a:wb b:w", 3, true), "may go");
-        assert!(ask("a:w b:rb", 3, true).ends_with(
-            "and b is read-only below the floor already: one at a time"
-        ));
+        assert!(
+            ask("a:w b:rb", 3, true)
+                .ends_with("and b is read-only below the floor already: one at a time")
+        );
         // Above the floor nobody asks.
         assert_eq!(ask("a:w b:rb c:w d:w", 1, true), "may go");
     }

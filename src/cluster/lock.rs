@@ -151,6 +151,8 @@ pub(super) async fn take(
             attempt.open = error.is_open();
             Err(ClusterError::of("the mode lock", error))
         }
+        // Not even that was answered.
+        Err(_) if held_by.is_empty() => Err(ClusterError::TimedOut),
         Err(_) => Err(ClusterError::Locked {
             holder: held_by,
             wait,

@@ -228,11 +228,7 @@ impl Tree {
         self.nodes.get(path).ok_or(StoreError::NoNode)
     }
 
-    fn in_version(
-        &mut self,
-        path: &str,
-        version: Option<i32>,
-    ) -> Result<&mut Node, StoreError> {
+    fn in_version(&mut self, path: &str, version: Option<i32>) -> Result<&mut Node, StoreError> {
         let node = self.nodes.get_mut(path).ok_or(StoreError::NoNode)?;
         if version.is_some_and(|version| version != node.stat.version) {
             return Err(StoreError::BadVersion);
@@ -297,7 +293,11 @@ impl Tree {
             let done = match op {
                 Op::Check { path, version } => self.in_version(path, Some(*version)).map(drop),
                 Op::Create { path, data, kind } => self.create(path, data, *kind, session),
-                Op::Set { path, data, version } => self.set(path, data, *version),
+                Op::Set {
+                    path,
+                    data,
+                    version,
+                } => self.set(path, data, *version),
                 Op::Delete { path, version } => self.delete(path, *version),
             };
             if let Err(error) = done {

@@ -35,7 +35,6 @@ pub use zookeeper::{Servers, Tls, ZooKeeper};
 use crate::clock::Clock;
 use crate::health::beside::{AgentStatus, ClusterView, Registration, Session};
 use crate::health::claim::Claim;
-use crate::health::moment::Timestamp;
 use paths::Paths;
 use store::{Changed, Kind, Link, MetaStore, StoreError};
 
@@ -89,7 +88,9 @@ pub enum ClusterError {
         why: String,
     },
     /// It is another cluster than before, or than the bookie's.
-    #[error("the cluster has the id {now} and not {expected}: it is another one, and is left alone")]
+    #[error(
+        "the cluster has the id {now} and not {expected}: it is another one, and is left alone"
+    )]
     OtherInstance {
         /// The id that it must have.
         expected: String,
@@ -337,6 +338,17 @@ impl Cluster {
         .await
     }
 
+    /// Reads the metadata of every ledger, at most so many in a second, and writes down the largest
+    /// ensemble for all agents. Takes as long as that takes; nothing is done while another agent does it.
+    ///
+    /// # Errors
+    /// It could not be read or written.
+    pub async fn find_largest_ensemble(&self, reads_a_second: u32) -> Result<(), ClusterError> {
+        let paths = within(self.paths()).await?;
+        let walked = ensembles::walk(self, &paths, reads_a_second).await;
+        walked.map_err(|error| ClusterError::of("the ledgers", error))
+    }
+
     /// Says what the agent knows of its bookie, until the session ends.
     ///
     /// # Errors
@@ -359,8 +371,8 @@ impl Cluster {
         &*self.shared.store
     }
 
-    fn wall(&self) -> Timestamp {
-        self.shared.clock.now().wall
+    fn clock(&self) -> &Clock {
+        &self.shared.clock
     }
 
     /// When the list of writable and that of read-only bookies change.
@@ -372,7 +384,10 @@ impl Cluster {
                 let watched = watched.map(|(_, changed)| changed);
                 watched.map_err(|error| ClusterError::of("a list of bookies", error))
             };
-            Ok((watch(paths.available()).await?, watch(paths.read_only()).await?))
+            Ok((
+                watch(paths.available()).await?,
+                watch(paths.read_only()).await?,
+            ))
         })
         .await
     }
@@ -404,7 +419,8 @@ impl Cluster {
         let data = match self.store().get(&path).await {
             Ok((data, _)) => data,
             Err(StoreError::NoNode) => {
-                let why = "it is not there: the cluster is not initialised, or elsewhere".to_owned();
+                let why =
+                    "it is not there: the cluster is not initialised, or elsewhere".to_owned();
                 return Err(ClusterError::Instance { path, why });
             }
             Err(error) => return Err(ClusterError::of("the cluster's id", error)),
@@ -445,9 +461,7 @@ fn instance(data: &[u8]) -> Result<String, String> {
     check_name(id).map(|()| id.to_owned())
 }
 
-async fn within<T>(
-    work: impl Future<Output = Result<T, ClusterError>>,
-) -> Result<T, ClusterError> {
+async fn within<T>(work: impl Future<Output = Result<T, ClusterError>>) -> Result<T, ClusterError> {
     timeout(DEADLINE, work)
         .await
         .unwrap_or(Err(ClusterError::TimedOut))

@@ -158,7 +158,12 @@ mod tests {
             }]
         );
         assert_eq!(endpoints(b"").unwrap(), []);
-        for bad in [&b"\x32\xff"[..], b"\x32\x05\x10\xff\xff\xff\x7f", b"<xml/>", b"\x80"] {
+        for bad in [
+            &b"\x32\xff"[..],
+            b"\x32\x05\x10\xff\xff\xff\x7f",
+            b"<xml/>",
+            b"\x80",
+        ] {
             assert!(endpoints(bad).is_err(), "{bad:?}");
         }
     }

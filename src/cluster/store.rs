@@ -202,10 +202,7 @@ pub async fn create_with_parents(
 ///
 /// # Errors
 /// As [`MetaStore::children`], but for [`StoreError::NoNode`].
-pub async fn children_if_any(
-    store: &dyn MetaStore,
-    path: &str,
-) -> Result<Vec<String>, StoreError> {
+pub async fn children_if_any(store: &dyn MetaStore, path: &str) -> Result<Vec<String>, StoreError> {
     match store.children(path).await {
         Err(StoreError::NoNode) => Ok(Vec::new()),
         other => other,
@@ -247,7 +244,11 @@ async fn together<T>(calls: Vec<Answer<'_, T>>) -> Vec<Result<T, StoreError>> {
                 }
             }
         }
-        if waiting { Poll::Pending } else { Poll::Ready(()) }
+        if waiting {
+            Poll::Pending
+        } else {
+            Poll::Ready(())
+        }
     })
     .await;
     slots.into_iter().filter_map(|(_, answer)| answer).collect()

@@ -1,8 +1,6 @@
 //! The cluster on the store in memory: what is read, what is refused, and what happens without a session.
 
-use std::sync::mpsc;
-
-use tokio::sync::watch as channel;
+use tokio::sync::{mpsc as unbounded, watch as channel};
 
 use super::memory::{Memory, MemorySession};
 use super::store::{Answer, Op, create_with_parents};
@@ -76,7 +74,11 @@ fn shown(member: &Member) -> String {
         claimed,
         below,
     ];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    words
+        .into_iter()
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[tokio::test]
@@ -90,11 +92,21 @@ async fn a_view_joins_all_lists_and_says_what_it_does_not_understand() {
     put(&hand, "/ledgers/available/b:1", b"").await;
     put(&hand, "/ledgers/available/readonly/b:1", b"").await;
     put(&hand, "/ledgers/available/readonly/c:1", b"").await;
-    put(&hand, "/bookies", br#"{"g":{"a:1":{"rack":"/r1"},"x:1":{"rack":"/r2"}}}"#).await;
+    put(
+        &hand,
+        "/bookies",
+        br#"{"g":{"a:1":{"rack":"/r1"},"x:1":{"rack":"/r2"}}}"#,
+    )
+    .await;
     let full = br#"{"overWarn":true,"full":true,"enforces":false,"at":1}"#;
     put(&hand, &own("agents/a:1"), full).await;
     put(&hand, &own("agents/c:1"), b"{\"full\":").await;
-    put(&hand, &own("claims/a:1"), br#"{"claims":[{}],"belowFloor":true}"#).await;
+    put(
+        &hand,
+        &own("claims/a:1"),
+        br#"{"claims":[{}],"belowFloor":true}"#,
+    )
+    .await;
     put(&hand, &own("claims/c:1/j1"), b"{}").await;
     put(&hand, &own("ensemble"), br#"{"largest":5,"at":1}"#).await;
     let view = cluster.view().await.unwrap();
@@ -119,8 +131,14 @@ async fn a_view_joins_all_lists_and_says_what_it_does_not_understand() {
     assert_eq!(shown(&view.members[0]), "a:1 writable full claimed below");
     assert_eq!(view.largest_ensemble, None);
     let problems = cluster.problems().join("; ");
-    assert!(problems.contains("the racks in /bookies cannot be understood"), "{problems}");
-    assert!(problems.contains("ensemble cannot be understood"), "{problems}");
+    assert!(
+        problems.contains("the racks in /bookies cannot be understood"),
+        "{problems}"
+    );
+    assert!(
+        problems.contains("ensemble cannot be understood"),
+        "{problems}"
+    );
 }
 
 #[tokio::test]
@@ -148,7 +166,9 @@ async fn another_cluster_is_said_and_not_followed() {
         expected: INSTANCE.to_owned(),
         now: "other".to_owned(),
     };
-    hand.set("/ledgers/INSTANCEID", b"other", None).await.unwrap();
+    hand.set("/ledgers/INSTANCEID", b"other", None)
+        .await
+        .unwrap();
     assert_eq!(cluster.confirm().await, Err(other.clone()));
     assert_eq!(cluster.view().await, Err(other.clone()));
     let store: Arc<dyn MetaStore> = Arc::new(server.connect());
@@ -174,11 +194,17 @@ async fn no_call_takes_an_id_that_would_lead_elsewhere() {
     let (cluster, _session) = agent(&server, "a/b");
     for id in ["", "a/b", "..", "readonly", "a\u{0}"] {
         let error = cluster.registration(id).await.unwrap_err();
-        assert!(matches!(error, ClusterError::Bookie { .. }), "{id:?}: {error}");
+        assert!(
+            matches!(error, ClusterError::Bookie { .. }),
+            "{id:?}: {error}"
+        );
     }
     let status = AgentStatus::default();
     let words = cluster.publish_status(&status).await.unwrap_err().words();
-    assert!(words.starts_with("\"a/b\" is no bookie's id: it has a slash"), "{words}");
+    assert!(
+        words.starts_with("\"a/b\" is no bookie's id: it has a slash"),
+        "{words}"
+    );
 }
 
 #[tokio::test]
@@ -195,7 +221,8 @@ async fn claims_are_compared_and_set() {
     assert_eq!(one.put_own_claims("a:1", b"2", Some(0)).await, Ok(1));
     assert_eq!(two.put_own_claims("a:1", b"x", Some(0)).await, conflict);
     assert_eq!(two.own_claims("a:1").await, Ok(Some((b"2".to_vec(), 1))));
-    assert_eq!(two.put_own_claims("b:1", b"x", Some(0)).await.is_err(), true);
+    let none_to_replace = two.put_own_claims("b:1", b"x", Some(0)).await;
+    assert!(matches!(none_to_replace, Err(ClusterError::Conflict { .. })));
 
     // A drain job came first: its parent is there, and empty.
     let claim = br#"{"owner":"drain:j1","mode":"readOnly","reason":"out","since":5}"#;
@@ -312,7 +339,9 @@ async fn a_call_without_an_answer_ends_and_leaves_no_lock_behind() {
     assert_eq!(lock, Err(ClusterError::TimedOut));
     let (there, gone) = hand.watch(&own("mode-lock")).await.unwrap();
     if there.is_some() {
-        timeout(SOON, gone).await.expect("the attempt was not taken back");
+        timeout(SOON, gone)
+            .await
+            .expect("the attempt was not taken back");
     }
     assert_eq!(hand.stat(&own("mode-lock")).await, Ok(None));
 }
@@ -327,57 +356,71 @@ async fn without_a_session_every_call_says_so_at_once() {
     assert_eq!(cluster.confirm().await, Err(lost.clone()));
     assert_eq!(cluster.view().await, Err(lost.clone()));
     assert_eq!(cluster.registration("a:1").await, Err(lost.clone()));
-    assert_eq!(cluster.put_own_claims("a:1", b"", None).await, Err(lost.clone()));
+    assert_eq!(
+        cluster.put_own_claims("a:1", b"", None).await,
+        Err(lost.clone())
+    );
     assert_eq!(cluster.lock_mode(SOON).await.map(drop), Err(lost));
 }
 
-fn until(heard: &mpsc::Receiver<Heard>, what: &str, wanted: impl Fn(&Heard) -> bool) {
-    let one = std::iter::from_fn(|| heard.try_recv().ok());
-    assert!(one.into_iter().any(|heard| wanted(&heard)), "{what} was not heard");
+async fn hear(
+    heard: &mut unbounded::UnboundedReceiver<Heard>,
+    what: &str,
+    wanted: impl Fn(&Heard) -> bool,
+) {
+    let found = async {
+        while let Some(next) = heard.recv().await {
+            if wanted(&next) {
+                return;
+            }
+        }
+        panic!("the watch ended");
+    };
+    timeout(SOON, found)
+        .await
+        .unwrap_or_else(|_| panic!("{what} was not heard"));
 }
 
 #[tokio::test]
 async fn the_watch_tells_what_changed_and_says_its_status_in_each_session() {
     let (server, hand) = server().await;
     let (cluster, session) = agent(&server, "a:1");
-    let (sender, heard) = mpsc::channel();
-    let (again, mut turns) = tokio::sync::mpsc::unbounded_channel();
+    let (sender, mut heard) = unbounded::unbounded_channel();
     let (status, statuses) = channel::channel(None);
     let tell = move |what| {
         // The test may have ended.
         let _ = sender.send(what);
-        let _ = again.send(());
     };
     let _watch = watch::start(&cluster, tell, statuses);
     let node = own("agents/a:1");
     let (_, published) = hand.watch(&node).await.unwrap();
     status.send(Some(AgentStatus::default())).unwrap();
-    timeout(SOON, published).await.expect("the status was not published");
+    timeout(SOON, published)
+        .await
+        .expect("the status was not published");
 
-    // A change of the lists is heard of without waiting for the next look.
-    turns.recv().await.unwrap();
-    while heard.try_recv().is_ok() {}
+    let away = |heard: &Heard| matches!(heard, Heard::Registration(Ok(found)) if !found.writable);
+    hear(&mut heard, "no registration", away).await;
     put(&hand, "/ledgers/available/a:1", b"").await;
-    let registered = async {
-        loop {
-            turns.recv().await.unwrap();
-            let writable = |heard: Heard| {
-                matches!(heard, Heard::Registration(Ok(found)) if found.writable)
-            };
-            if std::iter::from_fn(|| heard.try_recv().ok()).any(writable) {
-                return;
-            }
-        }
-    };
-    timeout(SOON, registered).await.expect("the registration was not heard of");
+    let there = |heard: &Heard| matches!(heard, Heard::Registration(Ok(found)) if found.writable);
+    hear(&mut heard, "the registration", there).await;
+    let view = |heard: &Heard| matches!(heard, Heard::Cluster(Ok(view)) if view.members.len() == 1);
+    hear(&mut heard, "the view", view).await;
 
     let (_, gone) = hand.watch(&node).await.unwrap();
     session.expire();
-    timeout(SOON, gone).await.expect("the status outlived its session");
+    timeout(SOON, gone)
+        .await
+        .expect("the status outlived its session");
+    let lost = |heard: &Heard| matches!(heard, Heard::Session(Session::Lost(_)));
+    hear(&mut heard, "the loss", lost).await;
     let (_, back) = hand.watch(&node).await.unwrap();
     session.reconnect();
-    timeout(SOON, back).await.expect("the status was not published again");
-    until(&heard, "the loss", |heard| matches!(heard, Heard::Session(Session::Lost(_))));
+    let connected = |heard: &Heard| *heard == Heard::Session(Session::Connected);
+    hear(&mut heard, "the new session", connected).await;
+    timeout(SOON, back)
+        .await
+        .expect("the status was not published again");
     let view = cluster.view().await.unwrap();
     assert_eq!(shown(&view.members[0]), "a:1 writable agent");
 }

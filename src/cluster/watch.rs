@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::store::Link;
 use super::{Cluster, ensembles};
@@ -22,6 +22,10 @@ const CLUSTER: Duration = Duration::from_secs(30);
 /// The least time between two of them, however fast the lists change: a restart of every bookie at once
 /// must not make each agent read everything for each.
 const CLUSTER_PAUSE: Duration = Duration::from_secs(5);
+
+/// Before the lists are watched again: each is read for that, and a cluster that starts changes them for
+/// every bookie.
+const LISTS_PAUSE: Duration = Duration::from_millis(200);
 
 /// Words about changes that wait: one says it all.
 const CHANGES: usize = 1;
@@ -79,27 +83,28 @@ impl Follower {
         let mut registration = interval(REGISTRATION);
         registration.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut link = self.cluster.link();
-        let mut next_view = Instant::now();
-        let mut last_view = None::<Instant>;
+        let mut views = interval(CLUSTER);
+        views.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let clock = self.cluster.clock().clone();
+        let mut last_view = None;
         let mut published = None::<(i64, AgentStatus)>;
         loop {
             tokio::select! {
                 _ = registration.tick() => self.registration().await,
-                () = sleep_until(next_view) => {
+                _ = views.tick() => {
                     self.view().await;
-                    let now = Instant::now();
-                    (last_view, next_view) = (Some(now), now + CLUSTER);
+                    last_view = Some(clock.elapsed());
                 }
                 Some(()) = changes.recv() => {
                     self.registration().await;
-                    let soonest = last_view.map_or_else(Instant::now, |last| last + CLUSTER_PAUSE);
-                    next_view = next_view.min(soonest);
+                    let age = last_view.map_or(CLUSTER_PAUSE, |last| clock.elapsed() - last);
+                    views.reset_after(CLUSTER_PAUSE.saturating_sub(age));
                 }
                 Ok(()) = link.changed() => {
                     (self.heard)(Heard::Session(self.cluster.session()));
                     if matches!(*link.borrow_and_update(), Link::Connected(_)) {
                         self.registration().await;
-                        next_view = Instant::now();
+                        views.reset_immediately();
                     }
                 }
                 Ok(()) = status.changed() => {}
@@ -163,13 +168,15 @@ async fn follow_lists(cluster: Cluster, changed: mpsc::Sender<()>) {
                     () = read_only => {}
                 }
             }
-            Err(_) => tokio::time::sleep(REGISTRATION).await,
+            Err(_) => {
+                tokio::time::sleep(REGISTRATION).await;
+                continue;
+            }
         }
         // Full: it is said already.
         if let Err(mpsc::error::TrySendError::Closed(())) = changed.try_send(()) {
             return;
         }
-        // A list that changes all the time is watched no faster than it is read.
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        tokio::time::sleep(LISTS_PAUSE).await;
     }
 }

@@ -141,17 +141,26 @@ async fn connect(servers: &Servers) -> Result<zk::Client, zk::Error> {
     let cluster = servers.servers.join(",");
     match &servers.tls {
         None => connector.connect(&cluster).await,
-        Some(tls) => connector.with_tls(options(&servers.servers, tls)?).secure_connect(&cluster).await,
+        Some(tls) => {
+            connector
+                .with_tls(options(&servers.servers, tls)?)
+                .secure_connect(&cluster)
+                .await
+        }
     }
 }
 
 fn options(servers: &[String], tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
     for server in servers {
-        let host = server.rsplit_once(':').map_or(server.as_str(), |(host, _)| host);
+        let host = server
+            .rsplit_once(':')
+            .map_or(server.as_str(), |(host, _)| host);
         let host = host.trim_matches(['[', ']']);
         // The client would panic.
         if rustls::pki_types::ServerName::try_from(host).is_err() {
-            return Err(zk::Error::BadArguments(&"a server's name is none that TLS can check"));
+            return Err(zk::Error::BadArguments(
+                &"a server's name is none that TLS can check",
+            ));
         }
     }
     // Two providers are compiled in, and the client takes the process's; a second call changes nothing.
@@ -164,12 +173,7 @@ fn options(servers: &[String], tls: &Tls) -> Result<zk::TlsOptions, zk::Error> {
 }
 
 /// Says how the session is until it ends.
-async fn follow(
-    id: i64,
-    mut states: zk::StateWatcher,
-    clock: &Clock,
-    link: &watch::Sender<Link>,
-) {
+async fn follow(id: i64, mut states: zk::StateWatcher, clock: &Clock, link: &watch::Sender<Link>) {
     let mut state = states.state();
     loop {
         match state {
@@ -313,7 +317,8 @@ fn failed(error: zk::Error) -> StoreError {
         zk::Error::NotEmpty => StoreError::NotEmpty,
         zk::Error::NoChildrenForEphemerals => StoreError::EphemeralParent,
         zk::Error::NoAuth | zk::Error::AuthFailed => StoreError::NoAuth,
-        zk::Error::ConnectionLoss => StoreError::Lost,
+        // In its own words: no answer for so long, or what the socket said.
+        zk::Error::ConnectionLoss | zk::Error::Custom(_) => StoreError::Lost,
         zk::Error::SessionExpired | zk::Error::SessionMoved | zk::Error::ClientClosed => {
             StoreError::Expired
         }
@@ -324,4 +329,44 @@ fn failed(error: zk::Error) -> StoreError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_name_of_a_server_and_no_certificate_ends_the_program() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let params = rcgen::CertificateParams::new(Vec::new()).unwrap();
+        let own = params.self_signed(&key).unwrap().pem();
+        let why = |server: &str, ca: &str, identity: Option<(&str, &str)>| {
+            let owned = |(cert, key): (&str, &str)| (cert.to_owned(), key.to_owned());
+            let tls = Tls {
+                ca: ca.to_owned(),
+                identity: identity.map(owned),
+            };
+            match options(&[server.to_owned()], &tls) {
+                Ok(_) => String::new(),
+                Err(error) => error.to_string(),
+            }
+        };
+        for server in [
+            "zk-1.example.org:2181",
+            "127.0.0.1:1",
+            "[::1]:2181",
+            "a_b:1",
+        ] {
+            assert_eq!(why(server, &own, None), "", "{server}");
+        }
+        for server in ["a b:2181", ":2181", "a..b:1"] {
+            assert!(
+                why(server, &own, None).contains("a server's name"),
+                "{server}"
+            );
+        }
+        assert!(why("a:1", "", None).contains("no valid tls trust anchor"));
+        assert!(why("a:1", &own, Some((&own, ""))).contains("no client private key"));
+        assert_eq!(why("a:1", &own, Some((&own, &key.serialize_pem()))), "");
+    }
 }

@@ -109,6 +109,35 @@ fn certificate(slots: &Layer, problems: &mut Problems) {
     }
 }
 
+/// `enforce` needs to reach the bookie and its cluster, and to know its name there.
+pub(super) fn can_enforce(settled: &Settled, zookeeper: bool, problems: &mut Problems) {
+    let Some(bookie) = settled.bookie.as_ref().filter(|bookie| bookie.enforce) else {
+        return;
+    };
+    let slot = settled.slots.slot(Key::Control);
+    let mut needs = |missing: bool, problem: &str, remedy: &str| {
+        if missing {
+            let wrong = Wrong::new(problem.to_owned(), remedy.to_owned());
+            problems.error(slot.problem(Key::Control, wrong));
+        }
+    };
+    needs(
+        bookie.admin_url.is_none() && !settled.slots.slot(Key::AdminUrl).is_broken(),
+        "needs the bookie's admin HTTP server, and none is named",
+        "set httpServerEnabled=true in the bookie's file, or bookie.admin_url",
+    );
+    needs(
+        !zookeeper,
+        "needs the ZooKeeper of the bookie's cluster, and none is named",
+        "name the bookie's file with bookie.conf, or set zookeeper.metadata_service_uri",
+    );
+    needs(
+        bookie.file.id().is_none(),
+        "needs the bookie's id, and its file does not say it",
+        "set bookieId or advertisedAddress in the bookie's file, as it is in ZooKeeper under cookies",
+    );
+}
+
 /// BookKeeper's releases in which the any-full key began to count, and began to be the default.
 const ANY_FULL_SINCE: (u32, u32) = (4, 16);
 const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);

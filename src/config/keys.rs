@@ -383,13 +383,7 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 5] = [
-    "webhook",
-    "alertmanager",
-    "textfile",
-    "reclaim",
-    "drain",
-];
+pub(super) const LATER: [&str; 5] = ["webhook", "alertmanager", "textfile", "reclaim", "drain"];
 
 #[cfg(test)]
 mod tests {

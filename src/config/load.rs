@@ -52,12 +52,6 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
             read = Some(file);
         }
     }
-    let read_service = read.as_ref().and_then(|file| {
-        let service = file.values.metadata_service()?;
-        let name = ["metadataServiceUri", "zkServers"].into_iter();
-        let line = name.filter_map(|name| file.line(name)).next();
-        Some((service, line))
-    });
     let has_bookie = settings.bookie || conf.is_some();
 
     let named = dirs::join(&settings, &mapped.dirs, &sources.dirs, &mut problems);
@@ -75,13 +69,13 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
         }
     };
     let mut node = node_slots(&settings.node);
-    let conf = conf.as_ref().and_then(Slot::path);
-    let in_file = read_service.as_ref().zip(conf.as_deref());
-    let zookeeper = zookeeper::settle(&mut node, in_file, sources.configuration_file(), &mut problems);
+    let ours = sources.configuration_file();
+    let zookeeper = zookeeper::settle(&mut node, &mapped.layer, ours, &mut problems);
     if settings.sound && settings.dirs.is_empty() && sources.dirs.is_empty() && conf.is_none() {
         problems.error(nothing_to_watch(sources));
     }
     whole(&node, &dirs, &mut problems);
+    bookie::can_enforce(&bookie, zookeeper.is_some(), &mut problems);
     let mut config = finish(node, dirs, (hooks, hook_slots), bookie, files, problems)?;
     config.zookeeper = zookeeper;
     Ok(config)

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use super::bookie_conf::MetadataService;
 use super::keys::Key;
-use super::layer::{Layer, Slot};
+use super::layer::Layer;
 use super::problem::{Place, Problems, Wrong};
 use super::source;
-use super::value::{Secret, Value};
+use super::value::Secret;
 
 /// How to reach the ZooKeeper of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,30 +80,19 @@ impl ZooKeeperConfig {
     }
 }
 
-/// The section together with what the bookie's file says (the service and its line there).
+/// The section, and what the bookie's file says (`mapped`) where that says nothing.
 pub(super) fn settle(
     node: &mut Layer,
-    in_file: Option<(&(MetadataService, Option<usize>), &Path)>,
+    mapped: &Layer,
     our_file: Option<&Path>,
     problems: &mut Problems,
 ) -> Option<ZooKeeperConfig> {
     together(node, our_file, problems);
-    if let (false, Some(((service, line), conf))) =
-        (node.slot(Key::MetadataServiceUri).is_set(), in_file)
-    {
-        let place = Place::file(conf, *line);
-        match uri(&service.uri) {
-            Ok(uri) => node.set(
-                Key::MetadataServiceUri,
-                Slot::new(Value::Text(uri), place),
-            ),
-            // The bookie may well run with it: only what we do needs ZooKeeper.
-            Err(wrong) => {
-                let problem = format!("{}: the agent works with observe only", wrong.problem);
-                let warning = Wrong::new(problem, "nothing is to be done for that");
-                problems.warn(warning.at(place, "metadataServiceUri", service.uri.clone()));
-            }
-        }
+    if let (false, Some(slot)) = (
+        node.slot(Key::MetadataServiceUri).is_set(),
+        mapped.get(Key::MetadataServiceUri),
+    ) {
+        node.set(Key::MetadataServiceUri, slot.clone());
     }
     let uri = node.slot(Key::MetadataServiceUri).text()?;
     let service = MetadataService::parse(&uri).zookeeper?;
@@ -160,7 +149,10 @@ pub(super) fn uri(text: &str) -> Result<String, Wrong> {
     for server in &zookeeper.servers {
         let port = server.rsplit_once(':').map_or("", |(_, port)| port);
         if !port.parse::<u16>().is_ok_and(|port| port != 0) {
-            return Err(Wrong::new(format!("has no port {port}"), "write 1 to 65535"));
+            return Err(Wrong::new(
+                format!("has no port {port}"),
+                "write 1 to 65535",
+            ));
         }
     }
     node(&zookeeper.ledgers_root)?;

@@ -335,6 +335,7 @@ fn cluster() -> ClusterView {
             over_warn,
             ..AgentStatus::default()
         }),
+        below_floor: false,
         claimed: !writable,
         below_floor: false,
     };

@@ -175,7 +175,10 @@ impl Task {
         let polled = fresh(&self.parts.state.borrow_and_update());
         let looked = fresh(&self.newest);
         // Of the poll's answer and our own the one that was asked for last.
-        let newest = [polled, looked].into_iter().flatten().max_by_key(|(at, _)| *at);
+        let newest = [polled, looked]
+            .into_iter()
+            .flatten()
+            .max_by_key(|(at, _)| *at);
         World {
             wanted: snapshot.mode.wanted,
             reason: snapshot.mode.reason.clone(),
@@ -226,7 +229,9 @@ impl Task {
             None => (Book::default(), None),
             Some((bytes, version)) => {
                 let book = claims::from_json(&bytes).map_err(|error| {
-                    format!("{error}: nothing is claimed or ended until it is removed from ZooKeeper")
+                    format!(
+                        "{error}: nothing is claimed or ended until it is removed from ZooKeeper"
+                    )
                 })?;
                 (book, Some(version))
             }
@@ -274,7 +279,9 @@ impl Task {
         };
         let lock = match cluster.lock_mode(LOCK_WAIT).await {
             Ok(lock) => lock,
-            Err(error) => return Outcome::Held(format!("the lock of the cluster: {}", error.words())),
+            Err(error) => {
+                return Outcome::Held(format!("the lock of the cluster: {}", error.words()));
+            }
         };
         let outcome = self.enter_locked(&cluster, world).await;
         lock.release().await;
@@ -290,7 +297,10 @@ impl Task {
                 return Outcome::Held(format!("the bookies cannot be counted: {why}"));
             }
         };
-        let (id, least) = (self.parts.bookie_id.clone(), *self.parts.min_writable.borrow());
+        let (id, least) = (
+            self.parts.bookie_id.clone(),
+            *self.parts.min_writable.borrow(),
+        );
         let mut below_floor = false;
         if let Err(why) = floor::may_go(&view, &id, least, false) {
             if !self.parts.snapshots.borrow().mode.journal_emergency {
@@ -339,7 +349,12 @@ impl Task {
             return Outcome::Held(format!("ZooKeeper does not answer: {}", error.words()));
         }
         let ordered = self.keeper.book().order().is_some();
-        if !ordered && let Some(claim) = self.foreign.iter().find(|claim| claim.mode == Mode::ReadOnly) {
+        if !ordered
+            && let Some(claim) = self
+                .foreign
+                .iter()
+                .find(|claim| claim.mode == Mode::ReadOnly)
+        {
             return Outcome::Held(format!("it is held by a drain: {}", claim.reason));
         }
         self.put(false).await
@@ -371,23 +386,26 @@ impl Task {
     async fn obey(&mut self, (order, answer): Ordered) {
         let result = match order {
             ModeOrder::MayStop => self.may_stop().await,
-            ModeOrder::Set { mode, reason } => self.change(|keeper, now| {
-                keeper.order(now, mode, reason);
-                Ok(())
-            })
-            .await
-            .map(|()| match mode {
-                Mode::ReadOnly => "the bookie is held read-only".to_owned(),
-                Mode::Writable => {
-                    "the bookie is told to be writable, and not held read-only for its disks".to_owned()
-                }
-            }),
-            ModeOrder::Release => self.change(|keeper, _| {
-                let nothing = || "there is no claim of an operator to release".to_owned();
-                keeper.release().then_some(()).ok_or_else(nothing)
-            })
-            .await
-            .map(|()| "the operator's claim ends".to_owned()),
+            ModeOrder::Set { mode, reason } => self
+                .change(|keeper, now| {
+                    keeper.order(now, mode, reason);
+                    Ok(())
+                })
+                .await
+                .map(|()| match mode {
+                    Mode::ReadOnly => "the bookie is held read-only".to_owned(),
+                    Mode::Writable => {
+                        "the bookie is told to be writable, and not held read-only for its disks"
+                            .to_owned()
+                    }
+                }),
+            ModeOrder::Release => self
+                .change(|keeper, _| {
+                    let nothing = || "there is no claim of an operator to release".to_owned();
+                    keeper.release().then_some(()).ok_or_else(nothing)
+                })
+                .await
+                .map(|()| "the operator's claim ends".to_owned()),
         };
         // One who has gone away is not told.
         let _ = answer.send(result);
@@ -399,7 +417,9 @@ impl Task {
         change: impl FnOnce(&mut Keeper, crate::health::moment::Moment) -> Result<(), String>,
     ) -> Result<(), String> {
         if let Some(lost) = self.store_lost() {
-            return Err(format!("{lost}: the order could not be kept, so it is not taken"));
+            return Err(format!(
+                "{lost}: the order could not be kept, so it is not taken"
+            ));
         }
         if !matches!(self.known, Some(Ok(()))) {
             return Err("the claims in ZooKeeper were not read yet: try again".to_owned());
@@ -427,7 +447,9 @@ impl Task {
     /// Floor, lock and under-replication allow one bookie to go now.
     async fn may_stop(&mut self) -> Result<String, String> {
         let Some(cluster) = self.parts.cluster.clone() else {
-            return Err("no ZooKeeper is configured: nobody knows how many bookies are left".to_owned());
+            return Err(
+                "no ZooKeeper is configured: nobody knows how many bookies are left".to_owned(),
+            );
         };
         let text = |error: ClusterError| error.words();
         let lock = cluster.lock_mode(LOCK_WAIT).await.map_err(text)?;

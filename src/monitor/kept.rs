@@ -84,7 +84,9 @@ impl Monitor {
     fn tell_claim(&mut self, now: Moment, kind: EventKind, claim: &Claim) {
         let (owner, mode, reason) = (claim.owner.name(), claim.mode.name(), &claim.reason);
         let message = match kind {
-            EventKind::ModeReleased => format!("{owner} does not hold it {mode} any more: {reason}"),
+            EventKind::ModeReleased => {
+                format!("{owner} does not hold it {mode} any more: {reason}")
+            }
             _ => format!("{owner} holds it {mode}: {reason}"),
         };
         let event = self.tracker.node_event(now, kind, None, message);

@@ -498,9 +498,10 @@ impl Monitor {
         }
         let node = self.tracker.node();
         let beside = self.judge.view(now.elapsed);
-        let by_itself = beside.should_be.as_ref().filter(|should_be| {
-            should_be.mode == bookkeeper::Mode::ReadOnly
-        });
+        let by_itself = beside
+            .should_be
+            .as_ref()
+            .filter(|should_be| should_be.mode == bookkeeper::Mode::ReadOnly);
         let mode = ModeView {
             wanted: node.wanted(),
             reason: node.wanted_reason().map(str::to_owned),
@@ -508,7 +509,9 @@ impl Monitor {
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
             control: self.holding.kept.control(),
-            claims: self.holding.shown(by_itself.map(|should_be| should_be.reason.as_str())),
+            claims: self
+                .holding
+                .shown(by_itself.map(|should_be| should_be.reason.as_str())),
             held: self.holding.kept.held.clone(),
             journal_emergency: node.journal_emergency(),
         };

@@ -297,4 +297,23 @@ mod tests {
         queue.push(put(b"new"), None);
         assert_eq!(sent(&mut queue), [2, 3]);
     }
+
+    #[test]
+    fn newer_claims_replace_unsent_ones_and_events_make_room_for_them() {
+        let mut queue = Queue::default();
+        let put = |value: &[u8]| Write::PutClaims {
+            value: value.into(),
+        };
+        let (waiter, mut older) = oneshot::channel();
+        queue.push(put(b"old"), Some(waiter));
+        queue.forget_claims();
+        assert_eq!(queue.bytes, 0);
+        assert!(older.try_recv().is_err(), "nobody stores the older ones");
+        queue.push(put(b"new"), None);
+        let third = BYTES_LIMIT / 3;
+        for seq in 1..=4 {
+            queue.push(append(seq, third), None);
+        }
+        assert_eq!((queue.lost(), sent(&mut queue)), (2, vec![2, 5, 6]));
+    }
 }

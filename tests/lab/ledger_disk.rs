@@ -5,6 +5,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::harness::bench::Bench;
+use crate::harness::disk::Disk;
 use crate::harness::run::pass;
 use crate::stand::fill::{HUNDRED_MEGABYTES_A_SECOND, fill};
 use crate::stand::lab::{Bookie, Mode, Setup, disk};
@@ -24,6 +25,18 @@ const WAY_BACK: Duration = Duration::from_secs(180);
 /// How long, and how often, the usage swings; no divisor of the bookie's own 10 s.
 const SWING: Duration = Duration::from_secs(180);
 const HALF_A_SWING: Duration = Duration::from_secs(7);
+
+/// The bookie's own looks come at any moment of 10 s, so one filling says little.
+const FILLS: u32 = 5;
+
+/// BookKeeper's default `diskCheckInterval`.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// To where the filling begins to count.
+const NEARLY_AT_ONCE: i64 = 64 << 20;
+
+/// An agent that sees the disk fill may be there a step before the filler has looked.
+const EARLY: Duration = Duration::from_millis(100);
 
 /// A disk of 4 GiB is over the threshold for two seconds before its last byte is gone.
 const MEBIBYTES: u64 = 4096;
@@ -48,35 +61,16 @@ fn filled_and_swung(bench: &Bench, agent: Option<&str>, name: &str) {
     let bookie = lab.bookie(1);
     let _agent = agent.map(|lines| lab.agent(bench, 1, lines).start());
     let seen = Seen::of(bookie);
-    let words = "--ledgers 4 --open 4 --entries 1 --size 65536 --ensemble 2 --write 2 --ack 2 --hold 90 --interval 5";
-    let mut load = Load::start(bench, &lab, &words.split(' ').collect::<Vec<_>>());
+    let words = "--ledgers 4 --open 4 --entries 1 --size 65536 --ensemble 2 --write 2 --ack 2 --hold 900 --interval 5";
+    let load = Load::start(bench, &lab, &words.split(' ').collect::<Vec<_>>());
     load.wait_ledgers(4);
-
-    fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, THRESHOLD);
-    let crossed = seen.note("over the threshold");
-    fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, 1.0);
-    let full = seen.note("not one byte is free");
-    column.tell("from the threshold to the last byte", seconds(full - crossed));
-    let entered = seen.change(crossed, &[Mode::ReadOnly, Mode::Ending, Mode::Gone], TWO_LOOKS);
-    let word = entered.map_or_else(
-        || "stays writable".to_owned(),
-        |change| format!("{:?} after {}", change.mode, seconds(change.at - crossed)),
-    );
-    column.tell("bookie", word);
-    pass(TWO_LOOKS.saturating_sub(seen.now() - full));
-    column.tell("lines of its log with \"No space left on device\"", no_space(bookie));
-    column.tell("bookie 25 s after the last byte", format!("{:?}", bookie.mode()));
-
-    fs::remove_file(disk.path().join("filler")).unwrap();
-    let freed = seen.note("freed");
-    let back = seen.delay(freed, Mode::Writable, WAY_BACK);
-    let word = back.map_or_else(
-        || format!("not writable after {}, but {:?}", seconds(WAY_BACK), bookie.mode()),
-        |millis| seconds(Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))),
-    );
-    column.tell("from freed to writable", word);
-    load.wait_end(Duration::from_secs(180));
+    for number in 0..FILLS {
+        // The last one ended with a look of the bookie's: each begins at another moment after it.
+        pass(INTERVAL / FILLS * number);
+        filled(&column, bookie, &disk, &seen);
+    }
     column.tell("ledgers that a client lost, of 4", load.lost().to_string());
+    drop(load);
 
     let from = seen.note("swings");
     while seen.now() - from < SWING {
@@ -86,10 +80,53 @@ fn filled_and_swung(bench: &Bench, agent: Option<&str>, name: &str) {
         }
     }
     let count = seen.count_since(from);
-    column.tell("changes of mode while usage swings by 1 % around the threshold for 3 minutes", count.to_string());
+    column.tell(
+        "changes of mode while usage swings by 1 % around the threshold for 3 minutes",
+        count.to_string(),
+    );
     println!("{}", seen.text());
 }
 
-fn no_space(bookie: Bookie<'_>) -> String {
-    bookie.logged("No space left on device").to_string()
+/// Once over the threshold, to the last byte, and back.
+fn filled(column: &Column<'_>, bookie: Bookie<'_>, disk: &Disk, seen: &Seen) {
+    let refused = no_space(bookie);
+    fill(disk.path(), NEARLY_AT_ONCE, THRESHOLD - 0.1);
+    fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, THRESHOLD);
+    let crossed = seen.note("over the threshold");
+    fill(disk.path(), HUNDRED_MEGABYTES_A_SECOND, 1.0);
+    let full = seen.note("not one byte is free");
+    column.tell(
+        "from the threshold to the last byte",
+        seconds(full - crossed),
+    );
+    let away = [Mode::ReadOnly, Mode::Ending, Mode::Gone];
+    let entered = seen.change(crossed.saturating_sub(EARLY), &away, TWO_LOOKS);
+    let word = entered.map_or_else(
+        || "stays writable".to_owned(),
+        |change| {
+            format!(
+                "{:?} after {}",
+                change.mode,
+                seconds(change.at.saturating_sub(crossed))
+            )
+        },
+    );
+    column.tell("from the threshold to read-only", word);
+    pass(TWO_LOOKS.saturating_sub(seen.now() - full));
+    column.tell(
+        "lines of the bookie's log with \"No space left on device\"",
+        (no_space(bookie) - refused).to_string(),
+    );
+    column.tell("25 s after the last byte", format!("{:?}", bookie.mode()));
+    fs::remove_file(disk.path().join("filler")).unwrap();
+    let freed = seen.note("freed");
+    let word = seen.delay(freed, Mode::Writable, WAY_BACK).map_or_else(
+        || format!("not within {}, but {:?}", seconds(WAY_BACK), bookie.mode()),
+        seconds,
+    );
+    column.tell("from freed to writable", word);
+}
+
+fn no_space(bookie: Bookie<'_>) -> usize {
+    bookie.logged("No space left on device")
 }

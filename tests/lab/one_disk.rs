@@ -57,9 +57,57 @@ cases! {
     held_persisted_observed: Held, true, true;
 }
 
+/// Why nobody may send a PUT then: with its status persisted the bookie writes it on its only state thread.
+fn put_while_held(bench: &Bench, persisted: bool) {
+    let name = if persisted {
+        "status persisted"
+    } else {
+        "status not persisted"
+    };
+    let table = "A PUT of read-only while one of two ledger disks holds every request";
+    let column = Column { bench, table, name };
+    let disk = Breakable::new(bench, Failure::Held);
+    let persisted = format!("persistBookieStatusEnabled={persisted}");
+    let lab = Setup::new(bench).conf(&persisted).up();
+    let bookie = lab.bookie(1);
+    let released = Released(&disk);
+    let seen = Seen::of(bookie);
+    disk.fail();
+    let put = seen.note("PUT");
+    let answer = bookie.put_read_only(true);
+    let word = answer.map_or_else(|error| error.kind().to_string(), |code| code.to_string());
+    column.tell("answer within 2 s", word);
+    pass(WATCHED.saturating_sub(seen.now() - put));
+    column.tell("bookie after 40 s", format!("{:?}", bookie.mode()));
+    column.tell("registered after 40 s", bookie.registered().unwrap_or("?"));
+    let answer = bookie.put_read_only(false);
+    let word = answer.map_or_else(|error| error.kind().to_string(), |code| code.to_string());
+    column.tell("PUT of writable then", word);
+    pass(Duration::from_secs(5));
+    column.tell("registered 5 s later", bookie.registered().unwrap_or("?"));
+    drop(released);
+    pass(Duration::from_secs(10));
+    column.tell(
+        "bookie 10 s after the disk answers again",
+        format!("{:?}", bookie.mode()),
+    );
+    column.tell(
+        "registered 10 s after the disk answers again",
+        bookie.registered().unwrap_or("?"),
+    );
+    println!("{}", seen.text());
+}
+
+pub(crate) fn held_put(bench: &Bench) {
+    put_while_held(bench, false);
+}
+pub(crate) fn held_put_persisted(bench: &Bench) {
+    put_while_held(bench, true);
+}
+
 /// The disk that fails, with what lies under it.
 enum Breakable {
-    OnShortDevice(Disk, Disk),
+    OnShortDevice { disk: Disk, _under: Disk },
     OnFuse(DyingDisk),
 }
 
@@ -73,7 +121,10 @@ impl Breakable {
                 make_image(&image, "ext4", 400, &["-m", "0"]);
                 let options = "loop,errors=remount-ro";
                 let disk = Disk::mount_image(bench, &name, &image, options);
-                Breakable::OnShortDevice(under, disk)
+                Breakable::OnShortDevice {
+                    disk,
+                    _under: under,
+                }
             }
             Failure::Held => Breakable::OnFuse(DyingDisk::new(bench, &name, 128)),
         }
@@ -81,7 +132,7 @@ impl Breakable {
 
     fn path(&self) -> &Path {
         match self {
-            Breakable::OnShortDevice(_, disk) => disk.path(),
+            Breakable::OnShortDevice { disk, .. } => disk.path(),
             Breakable::OnFuse(dying) => dying.disk.path(),
         }
     }
@@ -90,7 +141,7 @@ impl Breakable {
     fn fail(&self) {
         match self {
             Breakable::OnFuse(dying) => dying.hold(),
-            Breakable::OnShortDevice(_, disk) => {
+            Breakable::OnShortDevice { disk, .. } => {
                 let mut file = File::create(disk.path().join("filler")).unwrap();
                 let block = vec![0x5a; 256 << 10];
                 wait_for("the journal is aborted", Duration::from_secs(60), || {
@@ -98,7 +149,9 @@ impl Breakable {
                     let _ = file.write_all(&block).and_then(|()| file.sync_data());
                     let mount = mounts_below(disk.path()).pop()?;
                     let mut options = mount.super_options.split(',');
-                    options.any(|option| option == "emergency_ro" || option == "ro").then_some(())
+                    options
+                        .any(|option| option == "emergency_ro" || option == "ro")
+                        .then_some(())
                 });
             }
         }
@@ -123,27 +176,39 @@ impl Drop for Released<'_> {
 
 impl Case {
     fn column(self) -> String {
-        let persisted = if self.persisted { "status persisted" } else { "status not persisted" };
+        let persisted = if self.persisted {
+            "status persisted"
+        } else {
+            "status not persisted"
+        };
         let agent = if self.agent { ", agent observes" } else { "" };
         format!("{persisted}{agent}")
     }
 
     fn table(self) -> &'static str {
         match self.failure {
-            Failure::GivenUp => "One of two ledger disks is given up by the kernel (emergency read-only)",
+            Failure::GivenUp => {
+                "One of two ledger disks is given up by the kernel (emergency read-only)"
+            }
             Failure::Held => "One of two ledger disks holds every request",
         }
     }
 
     fn run(self, bench: &Bench) {
         let name = self.column();
-        let column = Column { bench, table: self.table(), name: &name };
+        let column = Column {
+            bench,
+            table: self.table(),
+            name: &name,
+        };
         let disk = Breakable::new(bench, self.failure);
         let persisted = format!("persistBookieStatusEnabled={}", self.persisted);
         let lab = Setup::new(bench).conf(&persisted).up();
         let bookie = lab.bookie(1);
         let released = Released(&disk);
-        let mut agent = self.agent.then(|| lab.agent(bench, 1, "control = \"observe\"").start());
+        let mut agent = self
+            .agent
+            .then(|| lab.agent(bench, 1, "control = \"observe\"").start());
         let seen = Seen::of(bookie);
         let words = "--ledgers 4 --open 4 --entries 1 --size 16384 --ensemble 1 --write 1 --ack 1 --hold 60 --interval 20";
         let mut load = Load::start(bench, &lab, &words.split(' ').collect::<Vec<_>>());
@@ -166,8 +231,13 @@ impl Case {
         if self.failure == Failure::Held {
             drop(released);
             let at = seen.note("released");
-            let back = try_for(BACK, || (bookie.mode() == Mode::Writable).then(|| seen.now() - at));
-            let word = back.map_or_else(|| format!("{:?} after {}", bookie.mode(), seconds(BACK)), seconds);
+            let back = try_for(BACK, || {
+                (bookie.mode() == Mode::Writable).then(|| seen.now() - at)
+            });
+            let word = back.map_or_else(
+                || format!("{:?} after {}", bookie.mode(), seconds(BACK)),
+                seconds,
+            );
             column.tell("from released to writable", word);
             column.tell("registered then", bookie.registered().unwrap_or("?"));
         }
@@ -188,25 +258,51 @@ impl Case {
             of_dir.find(|event| event.name == wanted)
         });
         let event = event.unwrap_or_else(|| panic!("no {wanted}: {:?}", agent.names(dir)));
-        column.tell("the agent says", format!("`{wanted}` ({}) after {} ms", event.cause(), (event.time - since).max(0)));
+        column.tell(
+            "the agent says",
+            format!(
+                "`{wanted}` ({}) after {} ms",
+                event.cause(),
+                (event.time - since).max(0)
+            ),
+        );
     }
 }
 
 /// What the bookie did by itself; `lines` of its log are older.
-fn bookie_after(column: &Column<'_>, bookie: Bookie<'_>, seen: &Seen, broken: Duration, lines: usize) {
-    let first = seen.changes().into_iter().find(|change| change.at >= broken);
+fn bookie_after(
+    column: &Column<'_>,
+    bookie: Bookie<'_>,
+    seen: &Seen,
+    broken: Duration,
+    lines: usize,
+) {
+    let first = seen
+        .changes()
+        .into_iter()
+        .find(|change| change.at >= broken);
     let word = first.map_or_else(
         || "none".to_owned(),
         |change| format!("{:?} after {}", change.mode, seconds(change.at - broken)),
     );
     column.tell("first change of the bookie", word);
-    let ended = bookie.ended().map(|code| format!("ended with exit code {code}"));
+    let ended = bookie
+        .ended()
+        .map(|code| format!("ended with exit code {code}"));
     let word = ended.unwrap_or_else(|| format!("{:?}", bookie.mode()));
     column.tell("bookie after 40 s", word);
     column.tell("registered after 40 s", bookie.registered().unwrap_or("?"));
     let log = bookie.log();
-    let mut errors = log.lines().skip(lines).filter(|line| line.contains(" ERROR "));
-    column.tell("its first ERROR", errors.next().map_or_else(|| "–".to_owned(), |line| said_without_paths(bookie, line)));
+    let mut errors = log
+        .lines()
+        .skip(lines)
+        .filter(|line| line.contains(" ERROR "));
+    column.tell(
+        "its first ERROR",
+        errors
+            .next()
+            .map_or_else(|| "–".to_owned(), |line| said_without_paths(bookie, line)),
+    );
 }
 
 /// A line of the log without its time and the paths of the test.

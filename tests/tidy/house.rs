@@ -13,7 +13,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("mode", &["health", "state", "bookie", "cluster"]),
     ("listener", &["health", "state"]),
     ("bookie", &["health"]),
-    ("cluster", &[]),
+    ("cluster", &["health"]),
     ("reclaim", &["cluster", "state"]),
     ("drain", &["cluster", "state", "bookie"]),
     ("metrics", &["health"]),
@@ -159,6 +159,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
+    (
+        "src/cluster/",
+        "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
+    ),
     (
         "tests/prober/",
         "its waits for a child, each with a deadline",

@@ -146,6 +146,10 @@ async fn who_never_answers_is_not_asked_in_a_loop() {
     let further = client.set_read_only(true).await.unwrap_err();
     assert!(further.was_not_asked(), "{further}");
     assert_eq!(stub.asked().len(), 2);
+    let half = Reply::Stuck("HTTP/1.1 200 OK\r\ncontent-length: 54\r\n\r\n{\"running\":true,");
+    let (_, client) = server(move |_| half.clone()).await;
+    let half = client.state().await.unwrap_err();
+    assert!(matches!(half, AdminError::TimedOut { .. }), "{half}");
     let paused = lines.remove(1);
     assert!(paused.contains("was not asked"), "{paused}");
     assert_snapshot!(lines.join("\n"), @r#"

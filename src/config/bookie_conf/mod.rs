@@ -75,9 +75,9 @@ properties! {
     http_server_host: String, "httpServerHost", text, Ours("bookie.admin_url"), "its address";
     http_server_tls_enable: bool, "httpServerTlsEnable", switch, Ours("bookie.admin_url"), "it speaks HTTPS";
     http_server_trust_store_path: String, "httpServerTrustStorePath", text, Own("the admin server asks for a client certificate: bookie.admin_cert, bookie.admin_key"), "certificates of its clients";
-    metadata_service_uri: String, "metadataServiceUri", joined, Own("the cluster's metadata service"), "where the cluster's metadata is";
-    zk_servers: String, "zkServers", joined, Own("the cluster's metadata service"), "the older name for the servers";
-    zk_ledgers_root_path: String, "zkLedgersRootPath", text, Own("the cluster's metadata service"), "and for the path";
+    metadata_service_uri: String, "metadataServiceUri", joined, Ours("zookeeper.metadata_service_uri"), "where the cluster's metadata is";
+    zk_servers: String, "zkServers", joined, Ours("zookeeper.metadata_service_uri"), "the older name for the servers";
+    zk_ledgers_root_path: String, "zkLedgersRootPath", text, Ours("zookeeper.metadata_service_uri"), "and for the path";
     bookie_id: String, "bookieId", text, Own("the bookie's name in events"), "the bookie's name in the cluster";
     advertised_address: String, "advertisedAddress", text, Own("the bookie's name in events"), "its host otherwise";
     bookie_port: u16, "bookiePort", port, Own("the bookie's name in events"), "and its port";

@@ -3,6 +3,7 @@
 mod bookie;
 mod edited;
 mod values;
+mod zookeeper;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -36,11 +36,6 @@ pub(crate) enum Stage {
     Worker(PathBuf),
 }
 
-/// This process was started by somebody else than this program.
-pub(crate) fn is_first() -> bool {
-    std::env::var_os(STAGE).is_none()
-}
-
 /// Finds out which stage this is. The first stage and the keeper do not return, but for a reason.
 /// The tests get these name spaces, as options of `unshare`.
 pub(crate) fn enter(spaces: &[&str]) -> Stage {

@@ -16,14 +16,11 @@ use crate::harness::agent::Plan;
 use crate::harness::bench::Bench;
 use crate::harness::disk::{Disk, make_image};
 use crate::harness::http;
-use crate::harness::run::{text, try_command, try_for, wait_for};
+use crate::harness::run::{text, try_command, wait_for};
 use crate::harness::sweep::MARK;
 
 /// The version whose monitor dirkeeper models.
 pub(crate) const STANDARD: &str = "4.17.3";
-
-/// The newest of each line, and one that a PUT may end.
-pub(crate) const VERSIONS: [&str; 5] = [STANDARD, "4.14.7", "4.16.5", "4.16.6", "4.18.0"];
 
 /// A start with three bookies takes 8 s on an idle machine.
 const COMMAND_LIMIT: Duration = Duration::from_secs(180);
@@ -51,7 +48,8 @@ pub(crate) fn fetch_jars(versions: &[&str]) -> Result<(), String> {
     for version in versions {
         let mut command = bk_lab();
         command.arg("jars").env("BK_LAB_VERSION", version);
-        let problem = |problem| format!("needs a JDK and the jars of BookKeeper {version}: {problem}");
+        let problem =
+            |problem| format!("needs a JDK and the jars of BookKeeper {version}: {problem}");
         try_command(command, FETCH_LIMIT).map_err(problem)?;
     }
     Ok(())
@@ -83,7 +81,6 @@ pub(crate) struct Setup<'a> {
     bookies: usize,
     version: String,
     conf: Vec<String>,
-    conf_of: Vec<String>,
 }
 
 impl<'a> Setup<'a> {
@@ -94,7 +91,6 @@ impl<'a> Setup<'a> {
             bookies: 1,
             version: STANDARD.to_owned(),
             conf: Vec::new(),
-            conf_of: Vec::new(),
         }
     }
 
@@ -114,12 +110,6 @@ impl<'a> Setup<'a> {
         self
     }
 
-    /// A line for the file of one bookie.
-    pub(crate) fn conf_of(mut self, bookie: usize, line: &str) -> Self {
-        self.conf_of.push(format!("{bookie}:{line}"));
-        self
-    }
-
     /// Starts it and waits until every bookie answers.
     pub(crate) fn up(self) -> Lab {
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
@@ -131,10 +121,8 @@ impl<'a> Setup<'a> {
         };
         let mut words = vec!["--bookies".to_owned(), self.bookies.to_string()];
         words.extend(["--zk-port".to_owned(), lab.zk_port.to_string()]);
-        for (option, lines) in [("--conf-extra", self.conf), ("--conf-bookie", self.conf_of)] {
-            for line in lines {
-                words.extend([option.to_owned(), line]);
-            }
+        for line in &self.conf {
+            words.extend(["--conf-extra".to_owned(), line.clone()]);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         lab.must("up", &words);
@@ -175,7 +163,10 @@ impl Lab {
         };
         let test = self.mark.file_name().unwrap_or_default().to_string_lossy();
         for folder in [&self.folder, &self.mark] {
-            for name in names_in(folder).iter().filter(|name| name.ends_with(".log")) {
+            for name in names_in(folder)
+                .iter()
+                .filter(|name| name.ends_with(".log"))
+            {
                 let copy = into.join(format!("{test}-{name}"));
                 let _ = fs::copy(folder.join(name), copy);
             }
@@ -208,6 +199,12 @@ impl Lab {
         stream.read_to_string(&mut answer).ok()?;
         let nodes = answer.lines().filter(|line| line.starts_with("\t/"));
         Some(nodes.map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// ZooKeeper's process.
+    pub(crate) fn zookeeper_pid(&self) -> i32 {
+        let text = fs::read_to_string(self.folder.join("zk.pid")).expect("it was started");
+        text.trim().parse().expect("bk-lab writes a number")
     }
 
     /// ZooKeeper's address.
@@ -302,15 +299,6 @@ impl Bookie<'_> {
         self.dir("bk_server.conf")
     }
 
-    /// Sets a key of its own file for its next start.
-    pub(crate) fn set_conf(&self, key: &str, value: &str) {
-        let file = self.conf();
-        let old = fs::read_to_string(&file).expect("it was written at the start");
-        let others = old.lines().filter(|line| !line.starts_with(&format!("{key}=")));
-        let new: String = others.map(|line| format!("{line}\n")).collect();
-        fs::write(&file, format!("{new}{key}={value}\n")).expect("the folder is ours");
-    }
-
     pub(crate) fn log(&self) -> String {
         let file = self.lab.folder.join(format!("{}.log", self.name()));
         fs::read_to_string(file).unwrap_or_default()
@@ -318,7 +306,10 @@ impl Bookie<'_> {
 
     /// Lines of its log that contain a text.
     pub(crate) fn logged(&self, text: &str) -> usize {
-        self.log().lines().filter(|line| line.contains(text)).count()
+        self.log()
+            .lines()
+            .filter(|line| line.contains(text))
+            .count()
     }
 
     /// One request to its admin server.
@@ -335,19 +326,6 @@ impl Bookie<'_> {
 
     pub(crate) fn mode(&self) -> Mode {
         mode_of(self.admin_port())
-    }
-
-    pub(crate) fn wait_mode(&self, mode: Mode, limit: Duration) {
-        let mut last = None;
-        let found = try_for(limit, || {
-            last = Some(self.mode());
-            (last == Some(mode)).then_some(())
-        });
-        assert!(
-            found.is_some(),
-            "{} is not {mode:?} within {limit:?} but {last:?}",
-            self.name()
-        );
     }
 
     /// Where ZooKeeper lists it: `available`, `readonly` or nowhere; none when ZooKeeper does not answer.
@@ -381,17 +359,6 @@ impl Bookie<'_> {
         let file = self.lab.folder.join(format!("{}.exit", self.name()));
         let text = fs::read_to_string(file).ok()?;
         text.split(' ').next()?.parse().ok()
-    }
-
-    /// The first value of a metric.
-    pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let (_, text) = self.call("GET", "/metrics", "").ok()?;
-        let mut values = text.lines().filter_map(|line| {
-            let rest = line.strip_prefix(name)?;
-            let whole = rest.starts_with(' ') || rest.starts_with('{');
-            whole.then(|| rest.rsplit(' ').next()?.parse().ok()).flatten()
-        });
-        values.next()
     }
 }
 

@@ -20,7 +20,6 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 pub(crate) struct Load {
     process: Child,
     told: PathBuf,
-    complained: PathBuf,
 }
 
 impl Load {
@@ -35,11 +34,7 @@ impl Load {
             .stderr(file(&complained))
             .spawn()
             .expect("bk-lab can be started");
-        Load {
-            process,
-            told,
-            complained,
-        }
+        Load { process, told }
     }
 
     /// Waits until so many ledgers are open and written.
@@ -53,15 +48,10 @@ impl Load {
     /// Ledgers that could not be written on.
     pub(crate) fn lost(&self) -> usize {
         let told = fs::read_to_string(&self.told).unwrap_or_default();
-        let lines = told.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let lines = told
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
         lines.filter(|line: &Value| line["state"] == "lost").count()
-    }
-
-    /// What it complained of, a line each.
-    pub(crate) fn complaints(&self) -> Vec<String> {
-        let text = fs::read_to_string(&self.complained).unwrap_or_default();
-        let lines = text.lines().filter(|line| line.starts_with("load: "));
-        lines.map(str::to_owned).collect()
     }
 
     /// File with what it wrote, for `verify`.
@@ -70,19 +60,24 @@ impl Load {
     }
 
     /// Its end, which comes by itself.
-    pub(crate) fn wait_end(&mut self, limit: Duration) -> bool {
+    pub(crate) fn wait_end(&mut self, limit: Duration) {
         let status = wait_exit(&mut self.process, limit);
-        status.unwrap_or_else(|| panic!("the writer does not end within {limit:?}")).success()
+        assert!(status.is_some(), "the writer does not end within {limit:?}");
     }
-}
 
-impl Drop for Load {
-    fn drop(&mut self) {
+    /// Ends it as a crash would; what it wrote last is not told.
+    pub(crate) fn end(&mut self) {
         let ended = self.process.try_wait().is_ok_and(|status| status.is_some());
         if !ended {
             let pid = i32::try_from(self.process.id()).expect("process numbers are small");
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             let _ = wait_exit(&mut self.process, Duration::from_secs(5));
         }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.end();
     }
 }

@@ -81,7 +81,12 @@ impl Seen {
     }
 
     /// The first change to one of these modes at or after a time; waits for it.
-    pub(crate) fn change(&self, since: Duration, modes: &[Mode], limit: Duration) -> Option<Change> {
+    pub(crate) fn change(
+        &self,
+        since: Duration,
+        modes: &[Mode],
+        limit: Duration,
+    ) -> Option<Change> {
         try_for(limit, || {
             let changes = self.changes().into_iter();
             changes
@@ -90,10 +95,10 @@ impl Seen {
         })
     }
 
-    /// How long after a time the first change to a mode came, in words.
-    pub(crate) fn delay(&self, since: Duration, mode: Mode, limit: Duration) -> Option<u128> {
+    /// How long after a time the first change to a mode came.
+    pub(crate) fn delay(&self, since: Duration, mode: Mode, limit: Duration) -> Option<Duration> {
         let change = self.change(since, &[mode], limit)?;
-        Some((change.at - since).as_millis())
+        Some(change.at - since)
     }
 
     /// Changes at or after a time.
@@ -107,7 +112,11 @@ impl Seen {
         let notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = notes.clone();
         let changes = self.changes();
-        lines.extend(changes.iter().map(|change| (change.at, format!("bookie: {:?}", change.mode))));
+        lines.extend(
+            changes
+                .iter()
+                .map(|change| (change.at, format!("bookie: {:?}", change.mode))),
+        );
         lines.sort();
         let mut text = String::new();
         for (at, what) in lines {

@@ -353,7 +353,10 @@ impl World4 {
         for (at, node) in self.nodes.iter().enumerate() {
             let keeper = node.keeper.as_ref().expect("all agents run in the end");
             let limits = ["the floor", "within an hour"];
-            let held = keeper.held().map(|held| held.text.as_str()).unwrap_or_default();
+            let held = keeper
+                .held()
+                .map(|held| held.text.as_str())
+                .unwrap_or_default();
             let limited = limits.into_iter().any(|limit| held.contains(limit));
             let read_only = node.bookie.read_only;
             let context = || {
