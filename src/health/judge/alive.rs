@@ -106,9 +106,7 @@ impl Alive {
         process: Result<Option<BookieProcess>, String>,
         persists_status: Option<bool>,
     ) -> Option<Told> {
-        let Ok(process) = process else {
-            return None;
-        };
+        let process = process.ok()?;
         self.is_gone = process.is_none();
         let process = process?;
         let was_away = std::mem::replace(&mut self.was_away, self.trouble.is_some());
