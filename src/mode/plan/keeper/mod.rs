@@ -7,8 +7,6 @@
 //! claim of ours began is ended; entering is never delayed by us, leaving is.
 
 #[cfg(test)]
-mod histories;
-#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
@@ -225,6 +223,12 @@ impl Keeper {
     #[must_use]
     pub fn book(&self) -> &Book {
         &self.book
+    }
+
+    /// ZooKeeper's copy was read: claims may be made and ended.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known
     }
 
     /// All of it is in ZooKeeper.
