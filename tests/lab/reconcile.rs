@@ -36,7 +36,7 @@ pub(crate) fn held_and_let_go_4_18_0(bench: &Bench) {
 
 /// A PUT with `readOnlyModeEnabled=false` ends a bookie of these versions: it gets none, and lives.
 fn never_told(bench: &Bench, version: &str) {
-    let pair = Pair::new(bench, version, &["readOnlyModeEnabled=false"]);
+    let pair = Pair::with_hidden(bench, version, "readOnlyModeEnabled=false");
     pair.fill();
     pair.is_in_the_way("");
     pair.stays(Mode::Writable);
@@ -61,7 +61,7 @@ pub(crate) fn never_told_4_16_5(bench: &Bench) {
 
 /// A bookie that refuses (400) is asked seldom, stays as it is, and is held by nobody.
 pub(crate) fn refused(bench: &Bench) {
-    let pair = Pair::new(bench, STANDARD, &["readOnlyModeEnabled=false"]);
+    let pair = Pair::with_hidden(bench, STANDARD, "readOnlyModeEnabled=false");
     pair.fill();
     pair.is_in_the_way("400");
     pair.stays(Mode::Writable);
@@ -208,7 +208,7 @@ pub(crate) fn zookeeper_is_away(bench: &Bench) {
     pair.stays(Mode::Writable);
     pair.wait(Duration::from_secs(15));
     assert_eq!(pair.bookie().mode(), Mode::Writable, "a PUT was sent");
-    pair.lab.start_zookeeper();
+    pair.zookeeper_returns();
     pair.is_held();
     pair.free();
     pair.is_let_go();
@@ -223,7 +223,7 @@ pub(crate) fn agent_starts_without_zookeeper(bench: &Bench) {
     pair.start_agent("enforce");
     pair.is_in_the_way("");
     pair.stays(Mode::Writable);
-    pair.lab.start_zookeeper();
+    pair.zookeeper_returns();
     pair.is_held();
     pair.free();
     pair.is_let_go();

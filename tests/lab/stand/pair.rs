@@ -20,14 +20,18 @@ use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
 use crate::harness::run::{outcome, pass, text, try_for};
 
-/// A full directory is seen within a second, and the PUT follows at once; a busy machine is allowed more.
-pub(crate) const ENTER: Duration = Duration::from_secs(30);
+/// A full directory is seen within a second, and the PUT follows at once; a busy machine is allowed more, and
+/// ZooKeeper's sessions their time-outs.
+pub(crate) const ENTER: Duration = Duration::from_secs(60);
 
 /// Dwell time, hold-off of a minute, and the same again for a busy machine.
 pub(crate) const LEAVE: Duration = Duration::from_secs(150);
 
 /// What has not happened by then is not going to: many turns of the agent.
 pub(crate) const NEVER: Duration = Duration::from_secs(20);
+
+/// Bytes of a step of the filling: it ends far below the bookie's own threshold.
+const STEP: i64 = 4 << 20;
 
 /// Two bookies; the first has an agent and a disk of its own for its first ledger directory.
 pub(crate) struct Pair<'a> {
@@ -40,18 +44,38 @@ pub(crate) struct Pair<'a> {
     clock: Clock,
     /// When the disk was filled or freed last.
     since: Cell<Duration>,
+    /// A bookie that ends by itself is started again.
+    supervised: Cell<bool>,
 }
 
 impl<'a> Pair<'a> {
     /// Of this version, with more lines for the bookies' files; the agent enforces.
     pub(crate) fn new(bench: &'a Bench, version: &str, lines: &[&str]) -> Pair<'a> {
+        let mut pair = Pair::without_agent(bench, version, lines);
+        pair.start_agent("enforce");
+        pair
+    }
+
+    /// The bookies run with a line that is not in their files any more when the agent reads them.
+    pub(crate) fn with_hidden(bench: &'a Bench, version: &str, line: &str) -> Pair<'a> {
+        let mut pair = Pair::without_agent(bench, version, &[line]);
+        let file = pair.bookie().conf();
+        let old = fs::read_to_string(&file).expect("it was written at the start");
+        let new = old.replace(&format!("{line}\n"), "");
+        assert_ne!(old, new, "nothing was hidden");
+        fs::write(&file, new).expect("the folder is ours");
+        pair.start_agent("enforce");
+        pair
+    }
+
+    fn without_agent(bench: &'a Bench, version: &str, lines: &[&str]) -> Pair<'a> {
         let disk = disk(bench, 1, "ledger1", 128);
         let setup = Setup::new(bench).bookies(2).version(version);
         let lab = lines
             .iter()
             .fold(setup, |setup, line| setup.conf(line))
             .up();
-        let mut pair = Pair {
+        Pair {
             agent: None,
             lab,
             disk,
@@ -59,9 +83,8 @@ impl<'a> Pair<'a> {
             version: version.to_owned(),
             clock: Clock::start(),
             since: Cell::default(),
-        };
-        pair.start_agent("enforce");
-        pair
+            supervised: Cell::default(),
+        }
     }
 
     fn plan(&self, control: &str) -> Plan<'a> {
@@ -114,7 +137,7 @@ impl<'a> Pair<'a> {
 
     /// Over the agent's threshold, and far below the bookie's.
     pub(crate) fn fill(&self) {
-        fill(self.disk.path(), 64 << 20, 0.7);
+        fill(self.disk.path(), STEP, 0.7);
         self.since.set(self.clock.elapsed());
     }
 
@@ -168,6 +191,7 @@ impl<'a> Pair<'a> {
     fn becomes(&self, mode: Mode, listed: &str, limit: Duration) {
         let bookie = self.bookie();
         let found = try_for(limit, || {
+            self.supervise();
             (bookie.mode() == mode && bookie.registered() == Some(listed)).then_some(())
         });
         assert!(
@@ -177,6 +201,22 @@ impl<'a> Pair<'a> {
             bookie.registered(),
             self.mode_document()
         );
+    }
+
+    /// ZooKeeper comes back. A bookie whose old registration has not expired by then may end itself, agent or not;
+    /// from now on it is started again.
+    pub(crate) fn zookeeper_returns(&self) {
+        self.lab.start_zookeeper();
+        self.since.set(self.clock.elapsed());
+        self.supervised.set(true);
+    }
+
+    fn supervise(&self) {
+        if let Some(code) = self.bookie().ended().filter(|_| self.supervised.get()) {
+            let value = format!("yes, with exit code {code}, when ZooKeeper was back");
+            self.tell("the bookie ended by itself", value);
+            self.bookie().start();
+        }
     }
 
     /// The bookie is in this mode and stays there.
