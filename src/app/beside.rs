@@ -314,7 +314,7 @@ async fn act(
     while snapshots.changed().await.is_ok() {
         let (action, flags) = {
             let snapshot = snapshots.borrow_and_update();
-            let action = snapshot.beside.action.clone();
+            let action = snapshot.beside.action;
             let facts = Facts::of(version.or_else(|| seen_version(&snapshot)));
             let enforces = snapshot.mode.control == "enforce";
             (action.filter(|_| enforces), facts.gc_flags)

@@ -123,7 +123,10 @@ fn filled(bench: &Bench, case: &Case) {
         try_for(WRITING, over);
     }
     let full = seen.note("full, or not writable any more");
-    column.tell("usage then", format!("{:.1} %", usage(disk.path()) * 100.0));
+    column.tell(
+        "usage when it was full, or not writable any more",
+        format!("{:.1} %", usage(disk.path()) * 100.0),
+    );
     pass(ENDING);
     let first = seen.change(
         Duration::ZERO,

@@ -106,15 +106,11 @@ impl Alive {
         process: Result<Option<BookieProcess>, String>,
         persists_status: Option<bool>,
     ) -> Option<Told> {
-        let Ok(process) = process else {
-            return None;
-        };
+        let process = process.ok()?;
         self.is_gone = process.is_none();
         let process = process?;
         let was_away = std::mem::replace(&mut self.was_away, self.trouble.is_some());
-        let Some(before) = self.process.replace(process.clone()) else {
-            return None;
-        };
+        let before = self.process.replace(process.clone())?;
         let moved = process.started.0.abs_diff(before.started.0);
         let is_other = process.pid != before.pid || (was_away && CLOCK_STEP < moved);
         if !is_other {

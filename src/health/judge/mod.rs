@@ -188,6 +188,9 @@ impl Judge {
 
     /// Judges by these settings from now on.
     pub fn configure(&mut self, settings: Settings) {
+        if settings.model != self.settings.model {
+            self.shadow = Shadow::default();
+        }
         self.settings = settings;
     }
 

@@ -92,22 +92,17 @@ impl ModeWatch {
         shadow: &Shadow,
         node: &NodeFacts<'_>,
     ) -> Option<String> {
-        let by_others = |owner: &Owner| matches!(owner, Owner::Operator | Owner::Drain(_));
         let mut claims = node.claims.iter();
-        if claims.any(|claim| claim.mode == observed && by_others(&claim.owner)) {
+        if claims.any(|claim| claim.mode == observed && claim.owner != Owner::Bookie) {
             return None;
         }
         Some(match observed {
             Mode::Writable => shadow.why_writable(settings, node),
-            Mode::ReadOnly => self.why_read_only(settings, shadow, node),
+            Mode::ReadOnly => self.why_read_only(settings, shadow),
         })
     }
 
-    fn why_read_only(&self, settings: &Settings, shadow: &Shadow, node: &NodeFacts<'_>) -> String {
-        let ours = node.claims.iter().find(|claim| claim.owner == Owner::Agent);
-        if let Some(claim) = ours {
-            return format!("this agent holds it there ({})", claim.reason);
-        }
+    fn why_read_only(&self, settings: &Settings, shadow: &Shadow) -> String {
         if settings.force_read_only {
             return "forceReadOnlyBookie is set, and no call ends that (#3881)".to_owned();
         }
@@ -241,7 +236,14 @@ impl Priority {
         let case = match state.high_priority_writes {
             Some(true) if state.read_only && !room => Case::Takes,
             Some(false) if state.read_only && room => Case::Refuses,
-            Some(true) if state.read_only && node.wanted == Some(Mode::Writable) => Case::ByHand,
+            // What the agent holds for its disks, and does not let go yet, is no hand.
+            Some(true)
+                if state.read_only
+                    && node.wanted == Some(Mode::Writable)
+                    && !node.claims.iter().any(|claim| claim.owner == Owner::Agent) =>
+            {
+                Case::ByHand
+            }
             _ => {
                 *self = Priority::default();
                 return None;

@@ -126,15 +126,31 @@ fn read_only_kept_over_a_restart_w5() {
 }
 
 #[test]
-fn a_claim_of_an_operator_or_a_drain_explains_it_and_ours_is_named() {
-    for owner in ["operator", "drain"] {
+fn a_claim_explains_it_and_what_the_agent_holds_was_not_done_by_hand() {
+    for owner in ["operator", "drain", "agent"] {
         let lines = format!("0 claim {owner}\n 0 state readOnly\n 99 -");
         assert_eq!(explained(&lines), "");
     }
-    check(
-        "0 claim agent\n 0 state readOnly\n 99 -",
-        &["this agent holds it there (a reason)"],
-    );
+    assert_eq!(priority("0 claim agent\n 0 state readOnly\n 99 -"), [""; 0]);
+}
+
+#[test]
+fn another_file_of_the_bookie_is_another_model() {
+    let mut world = run(settings(), "0 state writable\n 5 disks l1:97 l2:50\n 20 -");
+    let should_be = |world: &World| {
+        world
+            .judge
+            .view(world.now().elapsed)
+            .should_be
+            .unwrap()
+            .mode
+    };
+    assert_eq!(should_be(&world), bookkeeper::Mode::ReadOnly);
+    let mut other = settings();
+    other.model.full = 0.98;
+    world.judge.configure(other);
+    world.until(40);
+    assert_eq!(should_be(&world), bookkeeper::Mode::Writable);
 }
 
 #[test]

@@ -410,6 +410,9 @@ impl Keeper {
         }
         if !self.book.holds_read_only() {
             self.entered = None;
+        } else if observed == Mode::ReadOnly {
+            // Also by a PUT that was not answered and took effect later.
+            self.entered.get_or_insert(now.elapsed);
         }
     }
 
