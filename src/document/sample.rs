@@ -337,7 +337,6 @@ fn cluster() -> ClusterView {
         }),
         below_floor: false,
         claimed: !writable,
-        below_floor: false,
     };
     ClusterView {
         members: vec![
