@@ -1,10 +1,8 @@
 //! The bookie beside the agent: joins its admin server, its ZooKeeper and the keeper of its mode with the loop.
 //! Nothing of it is needed for the watch, and each part may be missing by itself.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::Context;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -12,7 +10,6 @@ use crate::bookie::{self, AdminClient, AdminOptions, Facts, Version};
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterOptions, Servers, Tls};
 use crate::config::{BookieConfig, Config, ZooKeeperConfig, ZooKeeperFiles};
-use crate::document::shown;
 use crate::health::beside::{AgentStatus, BesideAction};
 use crate::health::snapshot::Snapshot;
 use crate::health::status::SpaceStatus;
@@ -72,44 +69,40 @@ impl Beside {
         let options = bookie::watch::WatchOptions {
             conf: bookie.conf.clone(),
         };
-        let state =
-            bookie::watch::start(options, admin.clone(), heard.clone(), joints.clock.clone());
+        let clock = joints.clock.clone();
+        let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
         let id = bookie.file.id();
-        let cluster = match (&config.zookeeper, &id) {
-            (Some(zookeeper), Some(id)) => {
-                let files = zookeeper.read_files()?;
-                Some(Cluster::start(ClusterOptions {
-                    zookeeper: servers(zookeeper, files),
-                    ledgers_root: zookeeper.ledgers_root.clone(),
-                    root: zookeeper.root.clone(),
-                    bookie: id.clone(),
-                    instance: None,
-                    clock: joints.clock.clone(),
-                }))
-            }
-            _ => None,
-        };
+        let cluster = cluster(config, id.as_deref(), &joints.clock)?;
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
             let follow = follow_status(joints.snapshots.clone(), status);
             beside.tasks.push(tokio::spawn(follow));
             beside._following = Some(cluster::watch::start(cluster, heard, said));
         }
-        let (Some(admin), Some(bookie_id)) = (admin, id) else {
-            // Without an admin server there is nothing to keep, and only its process is watched.
-            beside.tasks.push(tokio::spawn(hold(state)));
-            return Ok(beside);
-        };
+        match (admin, id) {
+            (Some(admin), Some(id)) => beside.keep((admin, id, cluster), state, settings, joints),
+            // There is nothing to keep: it is only listened to.
+            _ => beside.tasks.push(tokio::spawn(hold(state))),
+        }
+        Ok(beside)
+    }
+
+    fn keep(
+        &mut self,
+        (admin, bookie_id, cluster): (AdminClient, String, Option<Cluster>),
+        state: watch::Receiver<keep::Newest>,
+        configured: watch::Receiver<Option<BookieConfig>>,
+        joints: Joints,
+    ) {
+        let version = configured_version(configured.borrow().as_ref());
         let act = act(
-            admin.clone(),
+            (admin.clone(), version),
             cluster.clone(),
             joints.snapshots.clone(),
             joints.actions.clone(),
         );
-        beside.tasks.push(tokio::spawn(act));
         let (orders, order_queue) = mpsc::channel(ORDERS);
-        beside.orders = Some(orders);
-        let (settings, min_writable) = derived(settings, joints.snapshots.clone(), &mut beside);
+        let (settings, min_writable) = self.derive(configured, joints.snapshots.clone());
         let actions = joints.actions;
         let report = move |kept| drop(actions.try_send(Action::Kept(kept)));
         let parts = Parts {
@@ -126,8 +119,37 @@ impl Beside {
             report: Box::new(report),
             clock: joints.clock,
         };
-        beside.tasks.push(tokio::spawn(keep::keep(parts)));
-        Ok(beside)
+        self.orders = Some(orders);
+        self.tasks.push(tokio::spawn(act));
+        self.tasks.push(tokio::spawn(keep::keep(parts)));
+    }
+
+    /// The keeper's settings: from the configuration, and from the version that the bookie's process shows.
+    fn derive(
+        &mut self,
+        mut configured: watch::Receiver<Option<BookieConfig>>,
+        mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    ) -> (watch::Receiver<Settings>, watch::Receiver<Option<u32>>) {
+        let first = configured.borrow_and_update().clone();
+        let (settings, kept) = watch::channel(settings(first.as_ref(), None));
+        let least = first.and_then(|bookie| bookie.min_writable_bookies);
+        let (min_writable, least) = watch::channel(least);
+        let follow = async move {
+            loop {
+                let version = seen_version(&snapshots.borrow_and_update());
+                let bookie = configured.borrow_and_update().clone();
+                let new = self::settings(bookie.as_ref(), version);
+                settings.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
+                let new = bookie.and_then(|bookie| bookie.min_writable_bookies);
+                min_writable.send_if_modified(|old| std::mem::replace(old, new) != new);
+                tokio::select! {
+                    changed = configured.changed() => if changed.is_err() { return },
+                    changed = snapshots.changed() => if changed.is_err() { return },
+                }
+            }
+        };
+        self.tasks.push(tokio::spawn(follow));
+        (kept, least)
     }
 
     /// Where orders about the mode go; none where there is no bookie to keep.
@@ -151,18 +173,33 @@ fn admin(bookie: &BookieConfig) -> Result<Option<AdminClient>, anyhow::Error> {
     let Some(url) = bookie.admin_url.clone() else {
         return Ok(None);
     };
-    let read = |path: &PathBuf| {
-        std::fs::read(path).with_context(|| format!("cannot read {}", shown(path)))
-    };
-    let pair = bookie.admin_cert.as_ref().zip(bookie.admin_key.as_ref());
+    let files = bookie.read_files()?;
     let options = AdminOptions {
         url,
-        ca: bookie.admin_ca.as_ref().map(read).transpose()?,
-        cert_and_key: pair
-            .map(|(cert, key)| Ok::<_, anyhow::Error>((read(cert)?, read(key)?)))
-            .transpose()?,
+        ca: files.ca,
+        cert_and_key: files.cert_and_key,
     };
     Ok(Some(AdminClient::new(options)?))
+}
+
+/// The cluster, where it is known and the bookie has a name in it.
+fn cluster(
+    config: &Config,
+    id: Option<&str>,
+    clock: &Clock,
+) -> Result<Option<Cluster>, anyhow::Error> {
+    let (Some(zookeeper), Some(id)) = (&config.zookeeper, id) else {
+        return Ok(None);
+    };
+    let files = zookeeper.read_files()?;
+    Ok(Some(Cluster::start(ClusterOptions {
+        zookeeper: servers(zookeeper, files),
+        ledgers_root: zookeeper.ledgers_root.clone(),
+        root: zookeeper.root.clone(),
+        bookie: id.to_owned(),
+        instance: None,
+        clock: clock.clone(),
+    })))
 }
 
 fn servers(zookeeper: &ZooKeeperConfig, files: ZooKeeperFiles) -> Servers {
@@ -176,38 +213,13 @@ fn servers(zookeeper: &ZooKeeperConfig, files: ZooKeeperFiles) -> Servers {
     }
 }
 
-/// The keeper's settings: from the configuration, and from the version that the bookie's process shows.
-fn derived(
-    mut configured: watch::Receiver<Option<BookieConfig>>,
-    mut snapshots: watch::Receiver<Arc<Snapshot>>,
-    beside: &mut Beside,
-) -> (watch::Receiver<Settings>, watch::Receiver<Option<u32>>) {
-    let first = configured.borrow_and_update().clone();
-    let (settings, kept) = watch::channel(settings(first.as_ref(), None));
-    let least = first
-        .as_ref()
-        .and_then(|bookie| bookie.min_writable_bookies);
-    let (min_writable, least) = watch::channel(least);
-    let follow = async move {
-        loop {
-            let version = {
-                let snapshot = snapshots.borrow_and_update();
-                let process = snapshot.beside.process.as_ref();
-                process.and_then(|process| bookie::parse_version(process.version.as_deref()?))
-            };
-            let bookie = configured.borrow_and_update().clone();
-            let new = self::settings(bookie.as_ref(), version);
-            settings.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
-            let new = bookie.and_then(|bookie| bookie.min_writable_bookies);
-            min_writable.send_if_modified(|old| std::mem::replace(old, new) != new);
-            tokio::select! {
-                changed = configured.changed() => if changed.is_err() { return },
-                changed = snapshots.changed() => if changed.is_err() { return },
-            }
-        }
-    };
-    beside.tasks.push(tokio::spawn(follow));
-    (kept, least)
+fn configured_version(bookie: Option<&BookieConfig>) -> Option<Version> {
+    bookie::parse_version(&bookie?.version?.to_string())
+}
+
+fn seen_version(snapshot: &Snapshot) -> Option<Version> {
+    let process = snapshot.beside.process.as_ref()?;
+    bookie::parse_version(process.version.as_deref()?)
 }
 
 /// What is fixed for this bookie. What the configuration says of its version goes before what is seen.
@@ -215,10 +227,7 @@ fn settings(bookie: Option<&BookieConfig>, seen: Option<Version>) -> Settings {
     let Some(bookie) = bookie else {
         return Settings::default();
     };
-    let configured = bookie
-        .version
-        .and_then(|version| bookie::parse_version(&version.to_string()));
-    let version = configured.or(seen);
+    let version = configured_version(Some(bookie)).or(seen);
     let file = bookie.conf.as_ref().map(|_| &bookie.file);
     Settings {
         control: if bookie.enforce {
@@ -297,21 +306,23 @@ async fn follow_status(
 
 /// Asks of the bookie what the judge wants beside its mode, where the agent enforces.
 async fn act(
-    admin: AdminClient,
+    (admin, version): (AdminClient, Option<Version>),
     cluster: Option<Cluster>,
     mut snapshots: watch::Receiver<Arc<Snapshot>>,
     actions: mpsc::Sender<Action>,
 ) {
     while snapshots.changed().await.is_ok() {
-        let action = {
+        let (action, flags) = {
             let snapshot = snapshots.borrow_and_update();
-            let action = snapshot.beside.action.clone();
-            action.filter(|_| snapshot.mode.control == "enforce")
+            let action = snapshot.beside.action;
+            let facts = Facts::of(version.or_else(|| seen_version(&snapshot)));
+            let enforces = snapshot.mode.control == "enforce";
+            (action.filter(|_| enforces), facts.gc_flags)
         };
         let (Some(action), Some(cluster)) = (action, &cluster) else {
             continue;
         };
-        match ask(&admin, cluster, &action).await {
+        match ask(&admin, cluster, &action, flags).await {
             Ok(()) => tracing::info!("asked of the bookie: {action:?}"),
             Err(error) => tracing::warn!("{action:?} cannot be asked of the bookie: {error}"),
         }
@@ -324,10 +335,14 @@ async fn ask(
     admin: &AdminClient,
     cluster: &Cluster,
     action: &BesideAction,
+    flags: bool,
 ) -> Result<(), anyhow::Error> {
     match action {
         BesideAction::ResumeCompaction { major, minor } => {
             Ok(admin.resume_compaction(*major, *minor).await?)
+        }
+        BesideAction::RequestGc if !flags => {
+            anyhow::bail!("this version forces compactions with it, whatever is asked for")
         }
         BesideAction::RequestGc => {
             // Each collection reads the metadata of every ledger: one bookie at a time begins one.

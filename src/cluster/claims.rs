@@ -58,7 +58,7 @@ pub(super) async fn foreign(
         .collect())
 }
 
-fn claim(name: &str, bytes: &[u8]) -> Claim {
+pub(super) fn claim(name: &str, bytes: &[u8]) -> Claim {
     parsed(name, bytes).unwrap_or_else(|why| Claim {
         owner: Owner::Drain(name.to_owned()),
         mode: Mode::ReadOnly,

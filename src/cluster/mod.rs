@@ -8,6 +8,8 @@ mod claims;
 mod contract;
 mod ensembles;
 pub mod floor;
+#[cfg(test)]
+mod histories;
 mod lock;
 pub mod memory;
 mod paths;

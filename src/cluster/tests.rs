@@ -222,7 +222,10 @@ async fn claims_are_compared_and_set() {
     assert_eq!(two.put_own_claims("a:1", b"x", Some(0)).await, conflict);
     assert_eq!(two.own_claims("a:1").await, Ok(Some((b"2".to_vec(), 1))));
     let none_to_replace = two.put_own_claims("b:1", b"x", Some(0)).await;
-    assert!(matches!(none_to_replace, Err(ClusterError::Conflict { .. })));
+    assert!(matches!(
+        none_to_replace,
+        Err(ClusterError::Conflict { .. })
+    ));
 
     // A drain job came first: its parent is there, and empty.
     let claim = br#"{"owner":"drain:j1","mode":"readOnly","reason":"out","since":5}"#;

@@ -6,6 +6,7 @@ use super::bookie_conf::{BookieConf, BookieFile};
 use super::keys::{Key, Section};
 use super::layer::{Layer, Slot, resolve};
 use super::problem::{Place, Problems, Wrong};
+use super::source;
 use super::value::{BookieVersion, Value};
 use crate::health::policy::Policy;
 
@@ -32,6 +33,37 @@ pub struct BookieConfig {
     pub enforce: bool,
     /// How many bookies must stay writable; by the cluster if none.
     pub min_writable_bookies: Option<u32>,
+}
+
+/// Certificates for the bookie's admin server, in PEM form.
+#[derive(Clone, Default)]
+pub struct AdminFiles {
+    /// Authorities of its certificate.
+    pub ca: Option<Vec<u8>>,
+    /// Ours, and its key.
+    pub cert_and_key: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl BookieConfig {
+    /// Reads the files that are named. Blocks on their disks.
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn read_files(&self) -> Result<AdminFiles, Problems> {
+        let mut problems = Problems::default();
+        let mut read = |path: &Option<PathBuf>| {
+            let remedy = "name a file that the agent can read";
+            source::read(path.as_ref()?, remedy, &mut Vec::new(), &mut problems)
+        };
+        let (ca, cert) = (read(&self.admin_ca), read(&self.admin_cert));
+        let key = read(&self.admin_key);
+        if problems.errors.is_empty() {
+            let cert_and_key = cert.zip(key);
+            Ok(AdminFiles { ca, cert_and_key })
+        } else {
+            Err(problems.sorted())
+        }
+    }
 }
 
 /// What a bookie's file and `[bookie]` come to.

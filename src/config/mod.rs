@@ -28,7 +28,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use bookie::BookieConfig;
+pub use bookie::{AdminFiles, BookieConfig};
 pub use bookie_conf::{BookieConf, MetadataService, ZooKeeper};
 pub use check::{JournalRoom, check_human, check_json, with_room};
 pub use effective::show;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::claims;
 use super::plan::book::Book;
@@ -120,6 +120,8 @@ struct Task {
 
 impl Task {
     async fn run(mut self) {
+        let mut beats = interval(TURN);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             self.learn().await;
             for _ in 0..STEPS {
@@ -139,7 +141,7 @@ impl Task {
                     let settings = self.parts.settings.borrow_and_update().clone();
                     self.keeper.configure(settings);
                 }
-                () = tokio::time::sleep(TURN) => {}
+                _ = beats.tick() => {}
             }
         }
     }
@@ -327,9 +329,13 @@ impl Task {
             other => return other,
         }
         let registered = async {
-            while !matches!(cluster.registration(&id).await, Ok(found) if found.read_only && !found.writable)
-            {
-                tokio::time::sleep(REGISTRATION_LOOK).await;
+            let mut looks = interval(REGISTRATION_LOOK);
+            loop {
+                looks.tick().await;
+                let found = cluster.registration(&id).await;
+                if found.is_ok_and(|found| found.read_only && !found.writable) {
+                    return;
+                }
             }
         };
         if timeout(REGISTRATION_WAIT, registered).await.is_err() {

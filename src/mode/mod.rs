@@ -2,6 +2,8 @@
 //! an in-memory form), and the reconciler that turns one until it shows what the plan wants.
 
 pub mod claims;
+#[cfg(test)]
+mod histories;
 pub mod keep;
 pub mod plan;
 pub mod reconcile;

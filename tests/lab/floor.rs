@@ -35,6 +35,8 @@ pub(crate) fn six_at_once(bench: &Bench) {
     let below = try_for(NEVER, || (writable(&lab) < FLOOR).then(|| writable(&lab)));
     assert_eq!(below, None, "the floor was broken");
     assert_eq!(writable(&lab), FLOOR);
+    let told = (1..=BOOKIES).map(|bookie| lab.bookie(bookie).logged("to ReadOnly mode"));
+    assert_eq!(told.sum::<usize>(), FLOOR, "one was told and taken back");
     let held = agents.iter().filter(|agent| is_held(agent)).count();
     assert_eq!(held, FLOOR, "those that stay writable say why");
 }

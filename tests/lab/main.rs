@@ -88,6 +88,15 @@ const LONG: &[Fault] = &[
         reconcile::raw_put_against_the_agent,
     ),
     test("admin_is_away", reconcile::admin_is_away),
+    test(
+        "agent_starts_without_zookeeper",
+        reconcile::agent_starts_without_zookeeper,
+    ),
+    test(
+        "bookie_recovers_by_itself",
+        reconcile::bookie_recovers_by_itself,
+    ),
+    test("may_stop", reconcile::may_stop),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test("six_at_once", floor::six_at_once),
     test("ledger_disk_alone", ledger_disk::alone),

@@ -6,9 +6,9 @@ use std::fs;
 use std::time::Duration;
 
 use crate::harness::bench::Bench;
-use crate::harness::run::pass;
+use crate::harness::run::{pass, try_for, wait_for};
 use crate::stand::lab::{Mode, STANDARD};
-use crate::stand::pair::Pair;
+use crate::stand::pair::{ENTER, NEVER, Pair};
 
 /// The agent makes the bookie read-only in time, says why, and ends it once the disk is free.
 fn held_and_let_go(bench: &Bench, version: &str) {
@@ -63,7 +63,7 @@ pub(crate) fn never_told_4_16_5(bench: &Bench) {
 pub(crate) fn refused(bench: &Bench) {
     let pair = Pair::new(bench, STANDARD, &["readOnlyModeEnabled=false"]);
     pair.fill();
-    pair.is_in_the_way("");
+    pair.is_in_the_way("400");
     pair.stays(Mode::Writable);
     pair.free();
     pair.is_let_go();
@@ -164,11 +164,8 @@ pub(crate) fn raw_puts(bench: &Bench) {
     pair.fill();
     pair.free();
     pair.stays(Mode::ReadOnly);
-    assert_eq!(
-        pair.claims(),
-        [""; 0],
-        "somebody else's read-only was claimed"
-    );
+    // Nobody whom the agent knows.
+    pair.is_claimed_by(&["bookie"]);
     assert_eq!(pair.bookie().put_read_only(false).unwrap(), 200);
     pair.fill();
     pair.is_held();
@@ -215,4 +212,66 @@ pub(crate) fn zookeeper_is_away(bench: &Bench) {
     pair.is_held();
     pair.free();
     pair.is_let_go();
+}
+
+/// An agent that starts while ZooKeeper is away waits for it, and holds no bookie before it knows the claims.
+pub(crate) fn agent_starts_without_zookeeper(bench: &Bench) {
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    pair.lab.stop_zookeeper();
+    pair.crash_agent();
+    pair.fill();
+    pair.start_agent("enforce");
+    pair.is_in_the_way("");
+    pair.stays(Mode::Writable);
+    pair.lab.start_zookeeper();
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// Before 4.17.3 a bookie forgets that it was told to be read-only when its own monitor sees a disk fill
+/// and have room again: it is told once more.
+pub(crate) fn bookie_recovers_by_itself(bench: &Bench) {
+    let lines = [
+        "readOnlyModeOnAnyDiskFullEnabled=true",
+        "diskCheckInterval=1000",
+    ];
+    let pair = Pair::new(bench, "4.16.6", &lines);
+    pair.fill();
+    pair.is_held();
+    let again = || {
+        pair.bookie()
+            .logged("Transitioning Bookie to Writable mode")
+    };
+    let before = again();
+    pair.disk().set_usage(0.97);
+    // The bookie's own monitor sees it within a second.
+    pair.stays(Mode::ReadOnly);
+    pair.disk().set_usage(0.7);
+    wait_for("the bookie is writable by itself", NEVER, || {
+        (before < again()).then_some(())
+    });
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// `mode may-stop` says yes while another bookie can take over, and no when none can.
+pub(crate) fn may_stop(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    let answers = |wanted: bool| {
+        let mut last = (None, String::new());
+        let found = try_for(ENTER, || {
+            last = pair.order(&["may-stop"]);
+            ((last.0 == Some(0)) == wanted).then_some(())
+        });
+        assert!(found.is_some(), "may-stop is not {wanted} but {last:?}");
+    };
+    answers(true);
+    pair.lab.bookie(2).stop("TERM");
+    answers(false);
+    pair.lab.bookie(2).start();
+    answers(true);
+    pair.lab.stop_zookeeper();
+    answers(false);
 }

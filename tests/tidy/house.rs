@@ -13,7 +13,8 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("mode", &["health", "state", "bookie", "cluster"]),
     ("listener", &["health", "state"]),
     ("bookie", &["health"]),
-    ("cluster", &["health"]),
+    // Mutation in tests.
+    ("cluster", &["health", "mutation"]),
     ("reclaim", &["cluster", "state"]),
     ("drain", &["cluster", "state", "bookie"]),
     ("metrics", &["health"]),
@@ -159,6 +160,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
+    (
+        "src/mode/keep.rs",
+        "its beats, the limit of a registration, each beside its reason",
+    ),
     (
         "src/cluster/",
         "its looks, the waits between two tries, the pace of its walk and the deadline of each call",

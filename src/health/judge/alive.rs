@@ -110,9 +110,7 @@ impl Alive {
         self.is_gone = process.is_none();
         let process = process?;
         let was_away = std::mem::replace(&mut self.was_away, self.trouble.is_some());
-        let Some(before) = self.process.replace(process.clone()) else {
-            return None;
-        };
+        let before = self.process.replace(process.clone())?;
         let moved = process.started.0.abs_diff(before.started.0);
         let is_other = process.pid != before.pid || (was_away && CLOCK_STEP < moved);
         if !is_other {

@@ -1,17 +1,20 @@
 //! Two bookies and an agent beside the first that may set its mode. The agent is told thresholds far below
 //! the bookie's own, so that a read-only is never the bookie's doing but by a PUT.
 
+use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use dirkeeper::clock::Clock;
 use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use super::fill::fill;
 use super::lab::{Bookie, Lab, Mode, Setup, disk};
+use super::told::{Column, seconds};
 use crate::harness::agent::{Agent, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
@@ -33,6 +36,10 @@ pub(crate) struct Pair<'a> {
     pub(crate) lab: Lab,
     disk: Disk,
     bench: &'a Bench,
+    version: String,
+    clock: Clock,
+    /// When the disk was filled or freed last.
+    since: Cell<Duration>,
 }
 
 impl<'a> Pair<'a> {
@@ -49,6 +56,9 @@ impl<'a> Pair<'a> {
             lab,
             disk,
             bench,
+            version: version.to_owned(),
+            clock: Clock::start(),
+            since: Cell::default(),
         };
         pair.start_agent("enforce");
         pair
@@ -70,7 +80,8 @@ impl<'a> Pair<'a> {
     }
 
     pub(crate) fn start_agent(&mut self, control: &str) {
-        self.agent = Some(self.plan(control).start());
+        // Beside a full directory too, which is not probed.
+        self.agent = Some(self.plan(control).with_broken_dirs().start());
     }
 
     /// The same state, another word for `control`, read again by the running agent.
@@ -104,20 +115,48 @@ impl<'a> Pair<'a> {
     /// Over the agent's threshold, and far below the bookie's.
     pub(crate) fn fill(&self) {
         fill(self.disk.path(), 64 << 20, 0.7);
+        self.since.set(self.clock.elapsed());
     }
 
     pub(crate) fn free(&self) {
         fs::remove_file(self.disk.path().join("filler")).expect("it was filled");
+        self.since.set(self.clock.elapsed());
+    }
+
+    /// The disk, for usages of another kind.
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
+    }
+
+    /// A cell of the page, in the row of this test.
+    fn tell(&self, name: &str, value: String) {
+        let folder = self.bench.folder().file_name().unwrap_or_default();
+        let folder = folder.to_string_lossy();
+        let case = folder.rsplit_once('-').map_or(&*folder, |(case, _)| case);
+        let table = "Cases of keeping the mode";
+        let column = Column {
+            bench: self.bench,
+            table,
+            name,
+        };
+        column.tell(&format!("`{case}`, {}", self.version), value);
+    }
+
+    /// How long ago the disk was filled or freed.
+    fn passed(&self) -> String {
+        seconds(self.clock.elapsed() - self.since.get())
     }
 
     /// The bookie becomes read-only and is listed so.
     pub(crate) fn is_held(&self) {
         self.becomes(Mode::ReadOnly, "readonly", ENTER);
+        self.tell("read-only after the last change", self.passed());
     }
 
     /// The bookie becomes writable and is listed so, and no claim is left.
     pub(crate) fn is_let_go(&self) {
         self.becomes(Mode::Writable, "available", LEAVE);
+        self.tell("writable after the last change", self.passed());
         let gone = || self.claims().is_empty().then_some(());
         assert!(
             try_for(ENTER, gone).is_some(),
@@ -177,14 +216,16 @@ impl<'a> Pair<'a> {
         );
     }
 
-    /// Waits until the agent says why it does not do what is wanted; the reason.
-    pub(crate) fn is_in_the_way(&self, word: &str) -> String {
+    /// Waits until the agent says why it does not do what is wanted, with this word in it.
+    pub(crate) fn is_in_the_way(&self, word: &str) {
         let held = || {
             let document = self.mode_document();
             let held = document["held"].as_str()?.to_owned();
             held.contains(word).then_some(held)
         };
-        try_for(ENTER, held).unwrap_or_else(|| panic!("no {word:?} in {}", self.mode_document()))
+        let held = try_for(ENTER, held);
+        let held = held.unwrap_or_else(|| panic!("no {word:?} in {}", self.mode_document()));
+        self.tell("what the agent says is in the way", held);
     }
 
     /// `dirkeeper mode ...` as an operator types it; what it printed, and how it ended.

@@ -7,8 +7,6 @@
 //! claim of ours began is ended; entering is never delayed by us, leaving is.
 
 #[cfg(test)]
-mod histories;
-#[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
@@ -227,6 +225,12 @@ impl Keeper {
         &self.book
     }
 
+    /// ZooKeeper's copy was read: claims may be made and ended.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
     /// All of it is in ZooKeeper.
     #[must_use]
     pub fn is_durable(&self) -> bool {
@@ -406,6 +410,9 @@ impl Keeper {
         }
         if !self.book.holds_read_only() {
             self.entered = None;
+        } else if observed == Mode::ReadOnly {
+            // Also by a PUT that was not answered and took effect later.
+            self.entered.get_or_insert(now.elapsed);
         }
     }
 

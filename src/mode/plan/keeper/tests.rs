@@ -415,3 +415,22 @@ fn unknown_changes_nothing() {
          bookie writable → enter",
     );
 }
+
+/// The hold-off begins when the bookie is seen read-only: nobody else would ever say that it was entered.
+#[test]
+fn a_put_that_took_effect_late_is_ended_too() {
+    let mut story = Story::new(Control::Enforce);
+    story.world.wanted = Some(Mode::ReadOnly);
+    let now = story.now();
+    let step = story.keeper.next(now, &story.world).unwrap();
+    assert_eq!(step, Step::Enter);
+    let book = story.keeper.begin(now, &story.world, false).unwrap();
+    story.mirrored = book.clone();
+    let keep = Step::Keep(book);
+    story.keeper.done(now, &keep, Outcome::Done);
+    let unanswered = Outcome::Held("no answer within 3 s".to_owned());
+    story.keeper.done(now, &step, unanswered);
+    story.line("bookie read-only");
+    story.line("disks well");
+    assert_eq!(story.line("wait 80"), "after 60 s leave, keep []");
+}

@@ -4,8 +4,11 @@
 
 use std::time::Duration;
 
-use super::*;
-use crate::health::moment::Timestamp;
+use super::plan::book::Book;
+use super::plan::keeper::{Control, Keeper, LEAVES, Outcome, Settings, Step, World};
+use crate::health::beside::BookieState;
+use crate::health::moment::{Moment, Timestamp};
+use crate::health::policy::Mode;
 
 const HISTORIES: u64 = 200;
 const BOOKIES: usize = 4;
@@ -230,110 +233,125 @@ impl World4 {
     /// One turn of one agent, as the task around it makes it; false when it did nothing.
     fn act(&mut self, at: usize, random: &mut fastrand::Rng) -> bool {
         let now = moment(self.second);
-        let (zookeeper, writable) = (self.zookeeper, self.writable());
+        let quiet = TROUBLE <= self.second;
+        let world = self.seen(at);
+        let zookeeper = self.zookeeper;
         let node = &mut self.nodes[at];
         let Some(keeper) = node.keeper.as_mut() else {
             return false;
         };
-        if zookeeper && !keeper.known {
+        if zookeeper && !keeper.is_known() {
             keeper.found(now, node.mirrored.clone());
         }
-        let world = World {
-            wanted: Some(if node.bookie.full {
-                Mode::ReadOnly
-            } else {
-                Mode::Writable
-            }),
-            reason: Some("full".to_owned()),
-            hung: None,
-            bookie: node.bookie.state(),
-            store_lost: (!zookeeper).then(|| "ZooKeeper is away".to_owned()),
-            foreign: Vec::new(),
-        };
         let Some(step) = keeper.next(now, &world) else {
             return false;
         };
-        // Killed before or after any step.
-        // And between claim and PUT, below.
-        let (before, after) = (random.u16(..400) == 0, random.u16(..400) == 0);
-        let quiet = TROUBLE <= self.second;
-        if before && !quiet {
-            node.keeper = None;
-            self.note(at, "the agent is killed before a step");
-            return false;
+        // Killed before or after any step, and between claim and PUT.
+        let mut killed = |chance| !quiet && random.u16(..chance) == 0;
+        let (before, between, after) = (killed(400), killed(20), killed(400));
+        let late = killed(20);
+        if before {
+            return self.kill(at, "before a step");
         }
         let outcome = match &step {
-            Step::Keep(book) => {
-                node.stored = book.clone();
-                if zookeeper {
-                    node.mirrored = book.clone();
-                    Outcome::Done
-                } else {
-                    Outcome::Held("ZooKeeper is away".to_owned())
-                }
-            }
-            Step::Enter if writable <= FLOOR => Outcome::Held("the floor".to_owned()),
-            Step::Enter => {
-                assert!(
-                    zookeeper,
-                    "a PUT while ZooKeeper is away: {}",
-                    self.log.join("\n")
-                );
-                if let Some(book) = keeper.begin(now, &world, false) {
-                    (node.stored, node.mirrored) = (book.clone(), book.clone());
-                    keeper.done(now, &Step::Keep(book), Outcome::Done);
-                }
-                let ours = node.mirrored.holds_read_only();
-                assert!(
-                    ours,
-                    "a PUT before its claim is durable: {}",
-                    self.log.join("\n")
-                );
-                if random.u8(..20) == 0 && !quiet {
-                    node.keeper = None;
-                    self.note(at, "the agent is killed between claim and PUT");
-                    return false;
-                }
-                node.bookie.put(true);
-                Outcome::Done
-            }
-            Step::Leave => {
-                assert!(
-                    zookeeper,
-                    "a PUT while ZooKeeper is away: {}",
-                    self.log.join("\n")
-                );
-                assert!(
-                    !node.raw,
-                    "an operator's read-only was ended: bookie {at}: {}",
-                    self.log.join("\n")
-                );
-                let order = node.order;
-                assert_ne!(order, Some(Mode::ReadOnly), "{}", self.log.join("\n"));
-                if random.u8(..20) == 0 && !quiet {
-                    // ZooKeeper went away in this very moment.
-                    self.zookeeper = false;
-                    node.bookie.late = Some(false);
-                    Outcome::Held("no answer in time".to_owned())
-                } else {
-                    node.bookie.put(false);
-                    if order.is_none() && keeper.book().operator.is_none() {
-                        node.leaves += 1;
-                        assert!(node.leaves <= LEAVES, "{}", self.log.join("\n"));
-                    }
-                    Outcome::Done
-                }
-            }
+            Step::Keep(book) => self.keep(at, book),
+            Step::Enter => match self.enter(at, &world, between) {
+                Some(outcome) => outcome,
+                None => return self.kill(at, "between claim and PUT"),
+            },
+            Step::Leave => self.leave(at, late),
         };
         if let Some(keeper) = self.nodes[at].keeper.as_mut() {
             keeper.done(now, &step, outcome.clone());
         }
         self.note(at, &format!("{step:?} → {outcome:?}"));
-        if after && !quiet {
-            self.nodes[at].keeper = None;
-            self.note(at, "the agent is killed after a step");
+        if after {
+            self.kill(at, "after a step");
         }
         true
+    }
+
+    fn seen(&self, at: usize) -> World {
+        let bookie = &self.nodes[at].bookie;
+        let wanted = if bookie.full {
+            Mode::ReadOnly
+        } else {
+            Mode::Writable
+        };
+        World {
+            wanted: Some(wanted),
+            reason: Some("full".to_owned()),
+            hung: None,
+            bookie: bookie.state(),
+            store_lost: (!self.zookeeper).then(|| "ZooKeeper is away".to_owned()),
+            foreign: Vec::new(),
+        }
+    }
+
+    fn kill(&mut self, at: usize, when: &str) -> bool {
+        self.nodes[at].keeper = None;
+        self.note(at, &format!("the agent is killed {when}"));
+        false
+    }
+
+    fn keep(&mut self, at: usize, book: &Book) -> Outcome {
+        if !self.zookeeper {
+            return Outcome::Held("ZooKeeper is away".to_owned());
+        }
+        let node = &mut self.nodes[at];
+        (node.stored, node.mirrored) = (book.clone(), book.clone());
+        Outcome::Done
+    }
+
+    /// None when it is killed between claim and PUT.
+    fn enter(&mut self, at: usize, world: &World, killed: bool) -> Option<Outcome> {
+        if self.writable() <= FLOOR {
+            return Some(Outcome::Held("the floor".to_owned()));
+        }
+        let log = || self.log.join("\n");
+        assert!(self.zookeeper, "a PUT while ZooKeeper is away: {}", log());
+        let now = moment(self.second);
+        let node = &mut self.nodes[at];
+        let keeper = node.keeper.as_mut()?;
+        if let Some(book) = keeper.begin(now, world, false) {
+            (node.stored, node.mirrored) = (book.clone(), book.clone());
+            keeper.done(now, &Step::Keep(book), Outcome::Done);
+        }
+        let ours = node.mirrored.holds_read_only();
+        assert!(
+            ours,
+            "a PUT before its claim is durable: {}",
+            self.log.join("\n")
+        );
+        if killed {
+            return None;
+        }
+        node.bookie.put(true);
+        Some(Outcome::Done)
+    }
+
+    /// `late`: ZooKeeper goes away in this very moment.
+    fn leave(&mut self, at: usize, late: bool) -> Outcome {
+        let log = self.log.join("\n");
+        assert!(self.zookeeper, "a PUT while ZooKeeper is away: {log}");
+        let node = &mut self.nodes[at];
+        assert!(
+            !node.raw,
+            "an operator's read-only was ended: bookie {at}: {log}"
+        );
+        assert_ne!(node.order, Some(Mode::ReadOnly), "{log}");
+        if late {
+            self.zookeeper = false;
+            node.bookie.late = Some(false);
+            return Outcome::Held("no answer in time".to_owned());
+        }
+        node.bookie.put(false);
+        let ordered = |keeper: &Keeper| keeper.book().operator.is_some();
+        if node.order.is_none() && !node.keeper.as_ref().is_some_and(ordered) {
+            node.leaves += 1;
+            assert!(node.leaves <= LEAVES, "{log}");
+        }
+        Outcome::Done
     }
 
     /// Two checks of the bookie's monitor after the last trouble each is read-only that should be.
@@ -400,7 +418,7 @@ impl Node {
     /// `mode set` and `mode release` through the agent: answered when it is durable, refused while the agent
     /// is down or cannot reach ZooKeeper.
     fn order(&mut self, now: Moment, zookeeper: bool, mode: Option<Mode>) -> &'static str {
-        let reachable = |keeper: &&mut Keeper| keeper.known && zookeeper;
+        let reachable = |keeper: &&mut Keeper| keeper.is_known() && zookeeper;
         let Some(keeper) = self.keeper.as_mut().filter(reachable) else {
             return "an order is refused";
         };
