@@ -104,11 +104,11 @@ fn filled(column: &Column<'_>, bookie: Bookie<'_>, disk: &Disk, seen: &Seen) {
     let word = entered.map_or_else(
         || "stays writable".to_owned(),
         |change| {
-            format!(
-                "{:?} after {}",
-                change.mode,
-                seconds(change.at.saturating_sub(crossed))
-            )
+            let after = seconds(change.at.saturating_sub(crossed));
+            match change.mode {
+                Mode::ReadOnly => after,
+                other => format!("{other:?} after {after}"),
+            }
         },
     );
     column.tell("from the threshold to read-only", word);

@@ -36,7 +36,7 @@ pub(crate) fn held_and_let_go_4_18_0(bench: &Bench) {
 
 /// A PUT with `readOnlyModeEnabled=false` ends a bookie of these versions: it gets none, and lives.
 fn never_told(bench: &Bench, version: &str) {
-    let pair = Pair::with_hidden(bench, version, "readOnlyModeEnabled=false");
+    let pair = Pair::new(bench, version, &["readOnlyModeEnabled=false"]);
     pair.fill();
     pair.is_in_the_way("");
     pair.stays(Mode::Writable);
