@@ -104,7 +104,7 @@ impl Beside {
         let (orders, order_queue) = mpsc::channel(ORDERS);
         let (settings, min_writable) = self.derive(configured, joints.snapshots.clone());
         let actions = joints.actions;
-        let report = move |kept| drop(actions.try_send(Action::Kept(kept)));
+        let report = move |kept| actions.try_send(Action::Kept(kept)).is_ok();
         let parts = Parts {
             settings,
             min_writable,

@@ -37,6 +37,9 @@ const FOREIGN_INTERVAL: Duration = Duration::from_secs(5);
 /// How long the lock of the cluster is waited for. Each holder needs a PUT and a registration, some 100 ms.
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 
+/// How long a person who asks waits for that lock; the question itself is answered within 4 s or not at all.
+const MAY_STOP_WAIT: Duration = Duration::from_secs(1);
+
 /// How long the new registration is waited for under the lock, so that the next one counts right.
 const REGISTRATION_WAIT: Duration = Duration::from_secs(3);
 const REGISTRATION_LOOK: Duration = Duration::from_millis(50);
@@ -74,8 +77,8 @@ pub struct Parts {
     pub snapshots: watch::Receiver<Arc<Snapshot>>,
     /// Orders of people.
     pub orders: mpsc::Receiver<Ordered>,
-    /// Told what stands; must not block.
-    pub report: Box<dyn Fn(Kept) + Send + Sync>,
+    /// Told what stands; must not block. False when it was not heard: it is said again.
+    pub report: Box<dyn Fn(Kept) -> bool + Send + Sync>,
     /// The clock.
     pub clock: Clock,
 }
@@ -390,6 +393,10 @@ impl Task {
     }
 
     async fn obey(&mut self, (order, answer): Ordered) {
+        if answer.is_closed() {
+            // Whoever gave it was told that it was not taken: it waited too long behind a step.
+            return;
+        }
         let result = match order {
             ModeOrder::MayStop => self.may_stop().await,
             ModeOrder::Set { mode, reason } => self
@@ -458,7 +465,7 @@ impl Task {
             );
         };
         let text = |error: ClusterError| error.words();
-        let lock = cluster.lock_mode(LOCK_WAIT).await.map_err(text)?;
+        let lock = cluster.lock_mode(MAY_STOP_WAIT).await.map_err(text)?;
         let result = async {
             let view = cluster.view().await.map_err(text)?;
             let least = *self.parts.min_writable.borrow();
@@ -487,8 +494,8 @@ impl Task {
             problem: unknown.or_else(|| self.problem.clone()),
         };
         if self.said.as_ref() != Some(&kept) {
-            (self.parts.report)(kept.clone());
-            self.said = Some(kept);
+            let heard = (self.parts.report)(kept.clone());
+            self.said = heard.then_some(kept);
         }
     }
 }
