@@ -25,6 +25,8 @@ const ORDERS: usize = 16;
 pub(super) struct Joints {
     pub(super) store: Store,
     pub(super) stored: Option<Vec<u8>>,
+    /// The cluster's id by the bookie's cookie; none before it was seen.
+    pub(super) instance: Option<String>,
     pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) clock: Clock,
@@ -72,7 +74,7 @@ impl Beside {
         let clock = joints.clock.clone();
         let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
         let id = bookie.file.id();
-        let cluster = cluster(config, id.as_deref(), &joints.clock)?;
+        let cluster = cluster(config, id.as_deref(), &joints)?;
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
             let follow = follow_status(joints.snapshots.clone(), status);
@@ -186,7 +188,7 @@ fn admin(bookie: &BookieConfig) -> Result<Option<AdminClient>, anyhow::Error> {
 fn cluster(
     config: &Config,
     id: Option<&str>,
-    clock: &Clock,
+    joints: &Joints,
 ) -> Result<Option<Cluster>, anyhow::Error> {
     let (Some(zookeeper), Some(id)) = (&config.zookeeper, id) else {
         return Ok(None);
@@ -197,8 +199,8 @@ fn cluster(
         ledgers_root: zookeeper.ledgers_root.clone(),
         root: zookeeper.root.clone(),
         bookie: id.to_owned(),
-        instance: None,
-        clock: clock.clone(),
+        instance: joints.instance.clone(),
+        clock: joints.clock.clone(),
     })))
 }
 
