@@ -118,3 +118,26 @@ fn promtool_has_nothing_to_say() {
     assert_eq!(String::from_utf8_lossy(&said), "");
     assert!(output.status.success());
 }
+
+#[test]
+fn of_very_many_racks_only_the_whole_cluster_has_series() {
+    let mut snapshot = sample::snapshot();
+    let cluster = snapshot.beside.cluster.as_mut().unwrap();
+    let member = cluster.members[1].clone();
+    cluster.members = (0..65)
+        .map(|rack| crate::health::beside::Member {
+            rack: Some(format!("/r{rack}")),
+            ..member.clone()
+        })
+        .collect();
+    let text = exposition(&snapshot);
+    let lines = text.lines();
+    let shown: Vec<&str> = lines
+        .filter(|line| line.starts_with("dirkeeper_cluster_bookies"))
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    dirkeeper_cluster_bookies{state="writable",rack=""} 65
+    dirkeeper_cluster_bookies{state="readOnly",rack=""} 0
+    dirkeeper_cluster_bookies{state="overWarn",rack=""} 0
+    "#);
+}

@@ -78,6 +78,33 @@ impl Default for Settings {
     }
 }
 
+/// BookKeeper's releases in which the any-full key began to count, and began to be the default
+/// (`docs/bookkeeper-versions.md`).
+const ANY_FULL_SINCE: (u32, u32) = (4, 16);
+const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
+
+impl Settings {
+    /// The same beside a bookie of this release: what its file leaves open is then known.
+    fn of_version(mut self, version: Option<(u32, u32)>) -> Settings {
+        let Some(version) = version else {
+            return self;
+        };
+        if version < ANY_FULL_SINCE {
+            self.model.any_full = false;
+        } else if !self.any_full_known {
+            self.model.any_full = ANY_FULL_DEFAULT_SINCE <= version;
+        }
+        self.any_full_known = true;
+        self
+    }
+}
+
+/// Major and minor number of a version such as `4.17.3`.
+fn release(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
 /// A directory, as it stands now.
 #[derive(Debug, Clone, Copy)]
 pub struct DirNow<'a> {
@@ -152,6 +179,9 @@ impl Told {
 /// of bookies only.
 #[derive(Debug, Clone, Default)]
 pub struct Judge {
+    /// As configured.
+    given: Settings,
+    /// As they count, with what the bookie's version says.
     settings: Settings,
     /// Something was heard of the bookie: there is one to judge.
     has_bookie: bool,
@@ -164,6 +194,8 @@ pub struct Judge {
     compaction: Compaction,
     cluster: ClusterWatch,
     session: Option<Session>,
+    /// BookKeeper's version, as the bookie's process shows it.
+    version: Option<(u32, u32)>,
     /// The mode of the server, however it was learnt.
     server: Option<Mode>,
     next_tick: Elapsed,
@@ -181,6 +213,7 @@ impl Judge {
     #[must_use]
     pub fn new(settings: Settings) -> Judge {
         Judge {
+            given: settings,
             settings,
             ..Judge::default()
         }
@@ -188,6 +221,8 @@ impl Judge {
 
     /// Judges by these settings from now on.
     pub fn configure(&mut self, settings: Settings) {
+        self.given = settings;
+        let settings = settings.of_version(self.version);
         if settings.model != self.settings.model {
             self.shadow = Shadow::default();
         }
@@ -208,6 +243,10 @@ impl Judge {
             }
             Heard::Process(process) => {
                 self.has_bookie = true;
+                if let Ok(Some(process)) = &process {
+                    self.version = process.version.as_deref().and_then(release);
+                    self.configure(self.given);
+                }
                 let told = self.alive.process(process, self.settings.persists_status);
                 self.restarted(told.is_some(), node);
                 told.into_iter().collect()

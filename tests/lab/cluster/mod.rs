@@ -159,6 +159,17 @@ fn beside<T>(test: impl FnOnce(&tokio::runtime::Handle) -> T) -> T {
     })
 }
 
+/// A signal to a process reaches its threads one after the other.
+fn stands_still(process: Pid) -> Option<()> {
+    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let mut states = threads.flatten().map(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ")
+            .is_some_and(|(_, rest)| rest.starts_with('T'))
+    });
+    states.all(|stopped| stopped).then_some(())
+}
+
 /// ZooKeeper does nothing for 8 s: every call ends in time, and afterwards all is as before.
 pub(crate) fn zookeeper_stands_still(bench: &Bench) {
     let lab = Setup::new(bench).bookies(0).up();
@@ -194,6 +205,9 @@ pub(crate) fn zookeeper_stands_still(bench: &Bench) {
 
         let zookeeper = Pid::from_raw(lab.zookeeper_pid());
         kill(zookeeper, Signal::SIGSTOP).expect("it runs");
+        wait_for("all its threads stand still", LIMIT, || {
+            stands_still(zookeeper)
+        });
         let clock = Clock::start();
         let (mut lost, mut calls) = (false, 0);
         while clock.elapsed() < Duration::from_secs(8) {

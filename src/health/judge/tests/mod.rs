@@ -246,14 +246,15 @@ fn state(text: &str) -> Result<BookieState, String> {
     }
 }
 
-/// `PID START`, or `none`.
+/// `PID START [VERSION]`, or `none`.
 fn process(text: &str) -> Option<BookieProcess> {
-    let (pid, started) = text.split_once(' ')?;
+    let (pid, rest) = text.split_once(' ')?;
+    let (started, version) = rest.split_once(' ').unwrap_or((rest, ""));
     let started: i64 = started.parse().unwrap();
     Some(BookieProcess {
         pid: pid.parse().unwrap(),
         started: Timestamp(started * 1000),
-        version: None,
+        version: (!version.is_empty()).then(|| version.to_owned()),
     })
 }
 

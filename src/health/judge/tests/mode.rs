@@ -93,6 +93,31 @@ fn without_any_full_one_of_two_full_directories_is_right_for_the_bookie() {
     );
 }
 
+/// From 4.18 on it is the default, and before 4.16 the key does not count.
+#[test]
+fn the_version_of_the_process_says_what_the_file_leaves_open() {
+    let open = Settings {
+        any_full_known: false,
+        ..settings()
+    };
+    for (settings, version, right) in [
+        (open, "4.17.3", true),
+        (open, "4.18.0", false),
+        (settings(), "4.17.3", false),
+        (settings(), "4.14.8", true),
+    ] {
+        let lines = format!(
+            "0 state writable
+             0 process 7 100 {version}
+             5 disks l1:97 l2:50
+             99 -"
+        );
+        let world = run(settings, &lines);
+        let text = world.message();
+        assert_eq!(text.contains("that is right"), right, "{version}: {text}");
+    }
+}
+
 #[test]
 fn read_only_with_healthy_disks_and_no_claim_w20() {
     check(
