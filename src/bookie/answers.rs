@@ -29,6 +29,16 @@ pub(super) fn read_only(body: &[u8]) -> Result<bool, String> {
     flag(&object(parse(body)?)?, "readOnly")
 }
 
+/// `GET /api/v1/config/server_config` (ConfigurationService): what the bookie's file said at its start, as texts,
+/// without defaults.
+pub(super) fn read_only_enabled(body: &[u8]) -> Result<bool, String> {
+    let fields = object(parse(body)?)?;
+    match fields.get("readOnlyModeEnabled") {
+        None => Ok(true),
+        Some(_) => flag(&fields, "readOnlyModeEnabled"),
+    }
+}
+
 /// `GET /api/v1/bookie/gc/suspend_compaction` (SuspendCompactionService).
 pub(super) fn compaction(body: &[u8]) -> Result<CompactionFlags, String> {
     let fields = object(parse(body)?)?;
@@ -158,6 +168,9 @@ mod tests {
         );
         assert_eq!(forced_gc(br#"{"is_in_force_gc":"false"}"#), Ok(false));
         assert_eq!(read_only(br#"{"readOnly":true}"#), Ok(true));
+        assert_eq!(read_only_enabled(br#"{"bookiePort":"3181"}"#), Ok(true));
+        let off = br#"{"readOnlyModeEnabled" : "false"}"#;
+        assert_eq!(read_only_enabled(off), Ok(false));
     }
 
     #[test]

@@ -47,6 +47,9 @@ const REGISTRATION_LOOK: Duration = Duration::from_millis(50);
 /// Steps in one turn: claim, PUT, and the end of a claim; more would be a circle.
 const STEPS: usize = 4;
 
+/// Its file, which is read too, may have been changed since.
+const NO_READ_ONLY: &str = "the bookie was started with readOnlyModeEnabled=false: it refuses read-only, and some versions shut down instead";
+
 const NO_ZOOKEEPER: &str = "no ZooKeeper is configured";
 
 /// The newest answer to "what state are you in", and when it was asked for.
@@ -315,6 +318,11 @@ impl Task {
                 return Outcome::Held(why);
             }
             below_floor = true;
+        }
+        match self.parts.admin.read_only_enabled().await {
+            Ok(true) => {}
+            Ok(false) => return Outcome::Refused(NO_READ_ONLY.to_owned()),
+            Err(error) => return Outcome::Held(error.to_string()),
         }
         let now = self.parts.clock.now();
         let before = self.keeper.book().clone();

@@ -67,7 +67,14 @@ const LONG: &[Fault] = &[
     test("held_and_let_go_4_16_6", reconcile::held_and_let_go_4_16_6),
     test("held_and_let_go_4_18_0", reconcile::held_and_let_go_4_18_0),
     test("never_told_4_14_7", reconcile::never_told_4_14_7),
-    test("refused", reconcile::refused),
+    test(
+        "started_without_read_only_4_16_5",
+        reconcile::started_without_read_only_4_16_5,
+    ),
+    test(
+        "started_without_read_only_4_17_3",
+        reconcile::started_without_read_only_4_17_3,
+    ),
     test(
         "agent_killed_at_any_moment",
         reconcile::agent_killed_at_any_moment,
