@@ -13,12 +13,12 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Client, RequestBuilder, Response, redirect};
 
 pub use reqwest::Url;
 pub use sse::{Follower, Heard, Message};
-pub use tls::{TlsError, TlsOptions};
+pub use tls::{Authorities, TlsError, TlsOptions};
 
 /// An agent answers from memory: a connection that takes longer will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -51,6 +51,17 @@ const USUAL: Limits = Limits {
     time: ANSWER_TIMEOUT,
     bytes: MAX_ANSWER,
 };
+
+/// What a server said, whatever it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// When it wants to be asked again, as it wrote it.
+    pub retry_after: Option<String>,
+    /// What it said beside; empty where that is longer than a refusal should be.
+    pub text: String,
+}
 
 /// What can go wrong with a request.
 #[derive(Debug, thiserror::Error)]
@@ -205,6 +216,14 @@ impl HttpClient {
         HttpClient::of(tls).map_err(TlsError::Client)
     }
 
+    /// Such a client for servers with certificates of these authorities.
+    ///
+    /// # Errors
+    /// There is none among them; the system gives no resources for a client.
+    pub fn with_authorities(authorities: &Authorities) -> Result<HttpClient, TlsError> {
+        HttpClient::of(tls::trusting(authorities)?).map_err(TlsError::Client)
+    }
+
     fn of(tls: rustls::ClientConfig) -> Result<HttpClient, HttpError> {
         // The scheme or the address says the port.
         let localhost = [
@@ -277,6 +296,35 @@ impl HttpClient {
         self.answer(url, request, USUAL).await
     }
 
+    /// What a server says to a POST of a JSON document, success or not.
+    ///
+    /// # Errors
+    /// It says nothing, or not in time.
+    pub async fn tell(
+        &self,
+        url: &Url,
+        headers: &[(&'static str, String)],
+        body: String,
+        time: Duration,
+    ) -> Result<Reply, HttpError> {
+        let mut request = self.client.post(url.clone()).body(body);
+        request = request.header(CONTENT_TYPE, "application/json");
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        let sent = request.timeout(time).send().await;
+        let mut response = sent.map_err(|error| HttpError::of(url, &error))?;
+        let header = response.headers().get(RETRY_AFTER);
+        let retry_after = header.and_then(|value| Some(value.to_str().ok()?.to_owned()));
+        let status = response.status().as_u16();
+        let text = said(url, &mut response).await;
+        Ok(Reply {
+            status,
+            retry_after,
+            text,
+        })
+    }
+
     async fn answer(
         &self,
         url: &Url,
@@ -330,15 +378,17 @@ async fn successful(url: &Url, mut response: Response) -> Result<Response, HttpE
     if status.is_success() {
         return Ok(response);
     }
-    // What cannot be read of a refusal is not missed.
-    let text = body(url, &mut response, MAX_REFUSAL)
-        .await
-        .unwrap_or_default();
     Err(HttpError::Refused {
         url: url.clone(),
         status: status.as_u16(),
-        text: String::from_utf8_lossy(&text).trim().to_owned(),
+        text: said(url, &mut response).await,
     })
+}
+
+/// What cannot be read of a refusal is not missed.
+async fn said(url: &Url, response: &mut Response) -> String {
+    let text = body(url, response, MAX_REFUSAL).await.unwrap_or_default();
+    String::from_utf8_lossy(&text).trim().to_owned()
 }
 
 fn after_colon(text: &str) -> String {

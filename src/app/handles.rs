@@ -68,7 +68,7 @@ impl Parts {
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner)
                     .read();
-                metrics::render(&snapshot, &own(), &about, &facts, &mut text);
+                metrics::render(&snapshot, &own(), &about, Some(&facts), &mut text);
                 text
             })
         };
@@ -96,6 +96,18 @@ impl Parts {
         }
     }
 
+    /// The text of the textfile.
+    pub(super) fn textfile(&self) -> impl Fn() -> String + Send + use<> {
+        let (snapshots, own) = (self.snapshots.clone(), self.self_view());
+        let about = self.about.clone();
+        move || {
+            let mut text = String::new();
+            let snapshot = Arc::clone(&snapshots.borrow());
+            metrics::render(&snapshot, &own(), &about, None, &mut text);
+            text
+        }
+    }
+
     fn self_view(&self) -> Arc<dyn Fn() -> SelfView + Send + Sync> {
         let (dispatcher, store) = (self.dispatcher.clone(), self.store.clone());
         let reload_ok = Arc::clone(&self.reload_ok);
@@ -105,6 +117,7 @@ impl Parts {
             let health = store.health();
             let mut problems = first.clone();
             problems.extend(health.problem);
+            problems.extend(store.textfile_problem());
             problems.extend(dispatcher.problems());
             SelfView {
                 listeners: dispatcher.views(),

@@ -6,10 +6,12 @@
 mod beside;
 mod check;
 mod handles;
+mod listeners;
 mod logging;
 mod pins;
 mod reload;
 mod room;
+mod textfile;
 mod token;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,7 @@ use anyhow::Context;
 use tokio::sync::{mpsc, oneshot};
 
 pub use check::{CheckOptions, NotConfigured, check};
+pub use listeners::{hooks, webhook};
 pub use reload::Problem;
 pub use room::journal_room;
 pub use token::read as read_token;
@@ -33,7 +36,7 @@ use crate::config::{self, Config, Sources};
 use crate::document::{About, Host, shown};
 use crate::health::dir::Role;
 use crate::http;
-use crate::listener::{Dispatcher, HookOptions, Listener};
+use crate::listener::{Dispatcher, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::{Prober, ProberOptions};
 use crate::shutdown::{Request, Signals};
@@ -59,7 +62,7 @@ pub struct Started {
     pub address: SocketAddr,
     /// Where events and pins are kept.
     pub state_dir: PathBuf,
-    /// Names of the hooks.
+    /// Names of the hooks and webhooks.
     pub hooks: Vec<String>,
 }
 
@@ -124,6 +127,7 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         .map(token::read)
         .transpose()?;
     let mut signals = Signals::take().context("cannot take over signals")?;
+    let listeners = listeners::all(&config)?;
     let address = http::bind(config.listen)?;
     let started = Started {
         dirs: config
@@ -133,9 +137,9 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
             .collect(),
         address: address.local_addr().unwrap_or(config.listen),
         state_dir: config.state_dir.clone(),
-        hooks: config.hooks.iter().map(|hook| hook.name.clone()).collect(),
+        hooks: receivers(&config),
     };
-    let agent = Agent::start(sources, config, log.dropped(), address, token).await?;
+    let agent = Agent::start((sources, config), listeners, log.dropped(), address, token).await?;
     let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
     tracing::info!(
         "watching {dirs} {}, listening on {address}, state in {}",
@@ -160,19 +164,10 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
     Ok(())
 }
 
-/// The hooks of a configuration, as the listener room takes them.
-#[must_use]
-pub fn hooks(config: &Config) -> Vec<HookOptions> {
-    config
-        .hooks
-        .iter()
-        .map(|hook| HookOptions {
-            name: hook.name.clone(),
-            events: hook.events.clone(),
-            command: hook.command.clone(),
-            timeout: hook.timeout,
-        })
-        .collect()
+fn receivers(config: &Config) -> Vec<String> {
+    let hooks = config.hooks.iter().map(|hook| hook.name.clone());
+    let webhooks = config.webhooks.iter().map(|webhook| webhook.name.clone());
+    hooks.chain(webhooks).collect()
 }
 
 /// This machine's name, as documents say it.
@@ -198,22 +193,19 @@ struct Agent {
 
 impl Agent {
     async fn start(
-        sources: Sources,
-        config: Config,
+        (sources, config): (Sources, Config),
+        listeners: Vec<Listener>,
         log_dropped: handles::Dropped,
         address: std::net::TcpListener,
         token: Option<Arc<str>>,
     ) -> Result<Agent, anyhow::Error> {
         let clock = Clock::start();
         let program = child::own_program().context("cannot find this program's own file")?;
-        let host = Host {
-            host: host_name(),
-            bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
-        };
+        let host = host(&config);
         let (store, mut opened) = open_store(&config, &program, &clock).await?;
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
         let pending = std::mem::take(&mut opened.pending);
-        let dispatcher = dispatcher(&config, &store, pending, &host, &clock);
+        let dispatcher = dispatcher(listeners, &store, pending, &host, &clock);
         let last_seq = last_seq(&opened);
         let pins = Pins::new(store.clone(), opened.pins, opened.complete);
         let options = monitor_options(&config, &pins, last_seq, &dispatcher);
@@ -231,7 +223,7 @@ impl Agent {
         };
         let beside = Beside::start(&config, joints)?;
         let reload_ok = Arc::new(AtomicBool::new(true));
-        let handles = handles::Parts {
+        let parts = handles::Parts {
             about: about(host),
             clock,
             snapshots,
@@ -243,8 +235,9 @@ impl Agent {
             token,
             first_problems: opened.problems,
             mode_orders: beside.orders(),
-        }
-        .handles();
+        };
+        let textfile = textfile::start(config.textfile.clone(), store.clone(), parts.textfile());
+        let handles = parts.handles();
         let (stop_http, stopped) = oneshot::channel();
         let http = tokio::spawn(serve(address, handles, stopped));
         let told = (dispatcher.clone(), actions.clone());
@@ -254,7 +247,7 @@ impl Agent {
             config,
             actions.clone(),
             dispatcher.clone(),
-            (reload_ok, beside.configured()),
+            (reload_ok, beside.configured(), textfile),
         );
         Ok(Agent {
             actions,
@@ -278,6 +271,14 @@ impl Agent {
         self.dispatcher.stop().await;
         self.store.stop();
         let _ = self.http.await;
+    }
+}
+
+fn host(config: &Config) -> Host {
+    let bookie = config.bookie.as_ref();
+    Host {
+        host: host_name(),
+        bookie_id: bookie.and_then(|bookie| bookie.file.id()),
     }
 }
 
@@ -342,19 +343,14 @@ async fn open_store(
 }
 
 fn dispatcher(
-    config: &Config,
+    listeners: Vec<Listener>,
     store: &Store,
     pending: BTreeMap<String, Vec<StoredEvent>>,
     host: &Host,
     clock: &Clock,
 ) -> Dispatcher {
-    let (listeners, store) = (listeners(config), Some(store.clone()));
+    let store = Some(store.clone());
     Dispatcher::start(listeners, store, pending, host.clone(), clock.clone())
-}
-
-fn listeners(config: &Config) -> Vec<Listener> {
-    let hooks = hooks(config).into_iter().map(Listener::Hook);
-    std::iter::once(Listener::Log).chain(hooks).collect()
 }
 
 fn prober_options(config: &Config, program: PathBuf) -> ProberOptions {

@@ -2,14 +2,16 @@
 //! lost, because the file may lie on a dead disk; a valid one takes effect whole, an invalid one
 //! changes nothing and is said.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::listeners;
 use crate::config::{self, BookieConfig, Config, Problems, Sources, Watch};
-use crate::listener::Dispatcher;
+use crate::listener::{Dispatcher, Listener};
 use crate::monitor::Action;
 
 /// A problem of a configuration, for callers outside.
@@ -20,13 +22,21 @@ pub(super) struct Reloader {
     wake: mpsc::Sender<()>,
 }
 
+/// Who is told of each reload beside the loop: whether it was well, the bookie's part, the directory
+/// of the textfile.
+pub(super) type Told = (
+    Arc<AtomicBool>,
+    watch::Sender<Option<BookieConfig>>,
+    watch::Sender<Option<PathBuf>>,
+);
+
 impl Reloader {
     pub(super) fn start(
         sources: Sources,
         config: Config,
         actions: mpsc::Sender<Action>,
         dispatcher: Dispatcher,
-        (ok, bookie): (Arc<AtomicBool>, watch::Sender<Option<BookieConfig>>),
+        (ok, bookie, textfile): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.
         let (wake, wakes) = mpsc::channel(1);
@@ -37,6 +47,7 @@ impl Reloader {
             dispatcher,
             ok,
             bookie,
+            textfile,
             wake: wake.clone(),
         };
         tokio::spawn(task.run(wakes));
@@ -57,6 +68,8 @@ struct Task {
     ok: Arc<AtomicBool>,
     /// Told of the bookie's part of each.
     bookie: watch::Sender<Option<BookieConfig>>,
+    /// Told where the textfile goes.
+    textfile: watch::Sender<Option<PathBuf>>,
     wake: mpsc::Sender<()>,
 }
 
@@ -68,8 +81,8 @@ impl Task {
                 continue;
             };
             match result {
-                Ok(config) => {
-                    self.apply(config).await;
+                Ok((config, listeners)) => {
+                    self.apply(config, listeners).await;
                     drop(watch.take());
                     watch = self.watch();
                 }
@@ -93,10 +106,17 @@ impl Task {
         }
     }
 
-    async fn read(&self) -> Option<Result<Config, Problems>> {
+    async fn read(&self) -> Option<Result<(Config, Vec<Listener>), Problems>> {
         let (sources, old) = (self.sources.clone(), self.config.clone());
         let (answer, result) = oneshot::channel();
-        let reader = move || drop(answer.send(config::reload(&sources, &old)));
+        let reader = move || {
+            let read = config::reload(&sources, &old).and_then(|config| {
+                let listeners = listeners::all(&config)?;
+                Ok((config, listeners))
+            });
+            // Who asked has ended, or takes it.
+            let _ = answer.send(read);
+        };
         let thread = thread::Builder::new()
             .name("reload".to_owned())
             .spawn(reader);
@@ -107,12 +127,12 @@ impl Task {
         result.await.ok()
     }
 
-    async fn apply(&mut self, config: Config) {
+    async fn apply(&mut self, config: Config, listeners: Vec<Listener>) {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
         // What it has to end, it says itself.
-        let _ended = self.dispatcher.replace(super::listeners(&config));
+        let _ended = self.dispatcher.replace(listeners);
         let watched = config.dirs.iter().map(|dir| dir.path.clone()).collect();
         let ended = self.dispatcher.keep_dirs(&watched);
         if ended > 0 {
@@ -128,8 +148,12 @@ impl Task {
             .send(Action::Problem("configuration", None))
             .await;
         self.bookie.send_replace(config.bookie.clone());
+        let textfile = config.textfile.clone();
+        self.textfile
+            .send_if_modified(|old| std::mem::replace(old, textfile.clone()) != textfile);
         self.ok.store(true, Ordering::Relaxed);
-        let (count, hooks) = (config.dirs.len(), config.hooks.len());
+        let hooks = config.hooks.len() + config.webhooks.len();
+        let count = config.dirs.len();
         tracing::info!("the configuration was read again: {count} directories, {hooks} hooks");
         self.config = config;
     }

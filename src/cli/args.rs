@@ -86,7 +86,7 @@ pub enum Command {
         disable_help_subcommand = true
     )]
     Config(ConfigCommand),
-    /// List the hooks of the configuration, or try one
+    /// List the hooks and webhooks of the configuration, or try one
     #[command(
         subcommand,
         arg_required_else_help = true,
@@ -315,9 +315,9 @@ pub struct ImportArguments {
 /// `hook`.
 #[derive(Debug, Subcommand)]
 pub enum HookCommand {
-    /// List the hooks: name, events, time-out, command
+    /// List the hooks and webhooks: name, events, time-out, command or server
     List(HookListArguments),
-    /// Run one hook with a made-up event and say how it ended
+    /// Run one hook or webhook with a made-up event and say how it ended
     #[command(long_about = help::HOOK_TEST, after_long_help = help::HOOK_TEST_END)]
     Test(HookTestArguments),
 }
@@ -333,7 +333,7 @@ pub struct HookListArguments {
 /// `hook test`.
 #[derive(Debug, Args)]
 pub struct HookTestArguments {
-    /// Name of the hook in the configuration
+    /// Name of the hook or webhook in the configuration
     #[arg(value_name = "HOOK")]
     pub name: String,
     /// Event to make up

@@ -251,10 +251,10 @@ Examples:
   dirkeeper config import /etc/bookkeeper/bk_server.conf > dirkeeper.toml";
 
 pub(super) const HOOK_TEST: &str = "\
-Run one hook with a made-up event and say how it ended.
+Run one hook or webhook with a made-up event and say how it ended.
 
-The hook runs as it would for a real event: same environment, same document on standard input, same \
-time-out, no shell. What it does, it does: the event tells of the first directory that is \
+A hook runs as it would for a real event: same environment, same document on standard input, same \
+time-out, no shell; a webhook is sent its request. What it does, it does: the event tells of the first directory that is \
 watched. It is tried once, and its output is shown. Exit code 0: the event counts as \
 delivered, 1: it does not.";
 

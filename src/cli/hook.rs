@@ -1,6 +1,8 @@
-//! `hook`: lists the hooks of a configuration, and runs one of them for an event that never happened.
+//! `hook`: lists the hooks and webhooks of a configuration, and runs one of them for an event that
+//! never happened.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::args::{HookCommand, HookTestArguments};
 use super::exit::{Exit, Failure};
@@ -9,14 +11,17 @@ use super::settings::load;
 use super::terminal::{print, printable};
 use crate::app;
 use crate::clock::Clock;
+use crate::config::{Config, WebhookConfig};
 use crate::health::dir::Role;
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::moment::Timestamp;
 use crate::health::observation::{Operation, Space};
 use crate::health::policy::Mode;
 use crate::health::status::{Axis, Cause, Reason};
-use crate::listener::HookOptions;
-use crate::listener::hook::{Outcome, Verdict, run_once};
+use crate::http_client::Url;
+use crate::listener::hook::{Outcome, run_once};
+use crate::listener::webhook::{Posted, post_once};
+use crate::listener::{HookOptions, Verdict};
 
 /// Runs the command.
 ///
@@ -26,7 +31,7 @@ pub fn run(command: HookCommand) -> Result<Exit, Failure> {
     match command {
         HookCommand::List(arguments) => {
             let config = load(arguments.sources.into())?;
-            print(&list(&app::hooks(&config)))?;
+            print(&list(&app::hooks(&config), &config.webhooks))?;
             Ok(Exit::Ok)
         }
         HookCommand::Test(arguments) => test(arguments),
@@ -36,78 +41,119 @@ pub fn run(command: HookCommand) -> Result<Exit, Failure> {
 fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
     let config = load(arguments.sources.into())?;
     let hooks = app::hooks(&config);
-    let Some(hook) = hooks.iter().find(|hook| hook.name == arguments.name) else {
-        return Err(no_such_hook(&arguments.name, &hooks));
+    let hook = hooks.iter().find(|hook| hook.name == arguments.name);
+    let mut webhooks = config.webhooks.iter();
+    let webhook = webhooks.find(|webhook| webhook.name == arguments.name);
+    let (kind, events) = match (hook, webhook) {
+        (Some(hook), _) => ("hook", &hook.events),
+        (None, Some(webhook)) => ("webhook", &webhook.events),
+        (None, None) => return Err(no_such_hook(&arguments.name, &config)),
     };
-    if !hook.events.is_empty() && !hook.events.contains(&arguments.kind) {
-        let kind = arguments.kind.name();
+    if !events.is_empty() && !events.contains(&arguments.kind) {
+        let name = arguments.kind.name();
         eprintln!(
-            "dirkeeper: the agent would not run this hook for {kind}: it is not in its events"
+            "dirkeeper: the agent would not run this {kind} for {name}: it is not in its events"
         );
     }
     let dir = config.dirs.first();
     let dir = dir.map(|dir| (dir.path.clone(), dir.role));
     let dir = dir.unwrap_or_else(|| (PathBuf::from("/mnt/made-up"), Role::Ledger));
     let event = made_up(arguments.kind, dir, Clock::start().now().wall);
-    let outcome = run_once(hook, &event, &here());
-    print(&report(&outcome))?;
-    Ok(match outcome.end.verdict() {
+    let (text, verdict) = match (hook, webhook) {
+        (Some(hook), _) => ran(&run_once(hook, &event, &here())),
+        (None, Some(webhook)) => {
+            let webhook = app::webhook(webhook).map_err(anyhow::Error::from)?;
+            posted(&post_once(&webhook, &event, &here()))
+        }
+        (None, None) => return Err(no_such_hook(&arguments.name, &config)),
+    };
+    print(&text)?;
+    Ok(match verdict {
         Verdict::Delivered => Exit::Ok,
         Verdict::Again | Verdict::Failed => Exit::FAILED,
     })
 }
 
-fn no_such_hook(name: &str, hooks: &[HookOptions]) -> Failure {
-    let names: Vec<&str> = hooks.iter().map(|hook| hook.name.as_str()).collect();
+fn no_such_hook(name: &str, config: &Config) -> Failure {
+    let hooks = config.hooks.iter().map(|hook| hook.name.as_str());
+    let webhooks = config.webhooks.iter().map(|webhook| webhook.name.as_str());
+    let names: Vec<&str> = hooks.chain(webhooks).collect();
     let failure = Failure::new(Exit::Usage, anyhow::anyhow!("no hook is named '{name}'"));
     if names.is_empty() {
-        return failure.remedy("declare one in the configuration: [[hook]]");
+        return failure.remedy("declare one in the configuration: [[hook]] or [[webhook]]");
     }
     failure.remedy(format!("one of: {}", names.join(", ")))
 }
 
-/// The hooks, one a line.
-fn list(hooks: &[HookOptions]) -> String {
-    if hooks.is_empty() {
+/// The hooks and webhooks, one a line.
+fn list(hooks: &[HookOptions], webhooks: &[WebhookConfig]) -> String {
+    // A command as the debug form quotes it, so that its words can be told apart. Of a URL where it
+    // leads to: the rest may be a secret.
+    let hooks = hooks.iter().map(|hook| {
+        let what = format!("{:?}", hook.command);
+        (&hook.name, &hook.events, hook.timeout, what)
+    });
+    let webhooks = webhooks.iter().map(|webhook| {
+        let what = Url::parse(&webhook.url).map(|url| url.origin().ascii_serialization());
+        let what = what.unwrap_or_default();
+        (&webhook.name, &webhook.events, webhook.timeout, what)
+    });
+    let lines: Vec<_> = hooks.chain(webhooks).collect();
+    if lines.is_empty() {
         return "no hooks\n".to_owned();
     }
-    let name = |hook: &HookOptions| printable(&hook.name).chars().count();
-    let width = hooks.iter().map(name).max().unwrap_or(0);
+    let width = lines.iter().map(|(name, ..)| name.chars().count()).max();
+    let width = width.unwrap_or(0);
     let mut text = String::new();
-    for hook in hooks {
-        let events = hook.events.iter().map(|kind| kind.name());
+    for (name, events, timeout, what) in lines {
+        let events = events.iter().map(|kind| kind.name());
         let mut events = events.collect::<Vec<_>>().join(", ");
         if events.is_empty() {
             events.push_str("all events");
         }
-        // As the debug form quotes it, so that the words of the command can be told apart.
-        let command = format!("{:?}", hook.command);
-        let timeout = humantime::format_duration(hook.timeout);
-        let name = printable(&hook.name);
+        let timeout = humantime::format_duration(timeout);
         text.push_str(&format!(
-            "{name:<width$}  {events}  within {timeout}  {command}\n"
+            "{name:<width$}  {events}  within {timeout}  {what}\n"
         ));
     }
     text
 }
 
+fn ran(outcome: &Outcome) -> (String, Verdict) {
+    let verdict = outcome.end.verdict();
+    let output = (outcome.output.as_str(), outcome.output_dropped);
+    let text = report(&outcome.end.to_string(), outcome.duration, verdict, output);
+    (text, verdict)
+}
+
+fn posted(posted: &Posted) -> (String, Verdict) {
+    let Posted {
+        verdict,
+        end,
+        duration,
+        text,
+    } = posted;
+    (report(end, *duration, *verdict, (text, 0)), *verdict)
+}
+
 /// How the run ended, what follows, and what it printed.
-fn report(outcome: &Outcome) -> String {
-    let verdict = match outcome.end.verdict() {
+fn report(end: &str, duration: Duration, verdict: Verdict, output: (&str, u64)) -> String {
+    let meaning = match verdict {
         Verdict::Delivered => "the event counts as delivered",
         Verdict::Again => "the event would be tried again later",
         Verdict::Failed => "the event would be counted as failed and not tried again",
     };
-    let seconds = outcome.duration.as_secs_f64();
-    let mut text = format!("{} after {seconds:.3} s: {verdict}\n", outcome.end);
-    if !outcome.output.is_empty() {
+    let (output, dropped) = output;
+    let seconds = duration.as_secs_f64();
+    let mut text = format!("{end} after {seconds:.3} s: {meaning}\n");
+    if !output.is_empty() {
         text.push_str("output:\n");
-        for line in outcome.output.lines() {
+        for line in output.lines() {
             text.push_str(&format!("  {}\n", printable(line)));
         }
     }
-    if outcome.output_dropped != 0 {
-        text.push_str(&format!("  (and {} bytes more)\n", outcome.output_dropped));
+    if dropped != 0 {
+        text.push_str(&format!("  (and {dropped} bytes more)\n"));
     }
     text
 }

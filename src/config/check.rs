@@ -74,8 +74,12 @@ pub fn check_human(result: &Result<Config, Problems>) -> String {
                 errors: Vec::new(),
                 warnings: config.warnings.clone(),
             };
+            let webhooks = match config.webhooks.len() {
+                0 => String::new(),
+                count => counted(count, "webhook", "webhooks") + ", ",
+            };
             let verdict = format!(
-                "the configuration is valid: {}, {}, {}",
+                "the configuration is valid: {}, {}, {webhooks}{}",
                 counted(config.dirs.len(), "directory", "directories"),
                 counted(config.hooks.len(), "hook", "hooks"),
                 counted(config.warnings.len(), "warning", "warnings"),

@@ -29,6 +29,12 @@ pub fn show(config: &Config) -> String {
     for hook in &origin.hooks {
         section(&mut text, Section::Hook, hook);
     }
+    if config.textfile.is_some() {
+        section(&mut text, Section::Textfile, &origin.node);
+    }
+    for webhook in &origin.webhooks {
+        section(&mut text, Section::Webhook, webhook);
+    }
     text.truncate(text.trim_end().len());
     text.push('\n');
     text

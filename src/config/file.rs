@@ -26,13 +26,16 @@ pub(super) struct FileSettings {
     pub(super) roles: BTreeMap<Role, Layer>,
     pub(super) dirs: Vec<Entry>,
     pub(super) hooks: Vec<Entry>,
+    pub(super) webhooks: Vec<Entry>,
     /// There is a `[bookie]`.
     pub(super) bookie: bool,
+    /// There is a `[textfile]`, and where.
+    pub(super) textfile: Option<Place>,
     /// The file could be read and is TOML, so what is not here is not in the file.
     pub(super) sound: bool,
 }
 
-/// A `[[dir]]` or `[[hook]]`.
+/// A `[[dir]]`, `[[hook]]` or `[[webhook]]`.
 #[derive(Debug, Default)]
 pub(super) struct Entry {
     pub(super) layer: Layer,
@@ -113,6 +116,9 @@ impl Reader<'_> {
                     self.entries(section, list);
                 }
                 (Some(section), DeValue::Table(table)) if !section.is_list() => {
+                    if section == Section::Textfile {
+                        self.settings.textfile = Some(self.place(raw));
+                    }
                     self.section(section, table);
                 }
                 (Some(section), _) => {
@@ -158,6 +164,7 @@ impl Reader<'_> {
             };
             match section {
                 Section::Hook => self.settings.hooks.push(entry),
+                Section::Webhook => self.settings.webhooks.push(entry),
                 _ => self.settings.dirs.push(entry),
             }
         }

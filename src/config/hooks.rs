@@ -30,9 +30,9 @@ pub struct HookConfig {
 /// The hooks with the slots from which they were made.
 pub(super) fn settle(
     settings: &FileSettings,
+    names: &mut BTreeSet<String>,
     problems: &mut Problems,
 ) -> (Vec<HookConfig>, Vec<Layer>) {
-    let mut names = BTreeSet::new();
     let mut hooks = Vec::new();
     let mut layers = Vec::new();
     for entry in &settings.hooks {

@@ -19,10 +19,13 @@ pub(super) enum Section {
     ZooKeeper,
     /// `[[hook]]`.
     Hook,
+    /// `[[webhook]]`.
+    Webhook,
+    Textfile,
 }
 
 impl Section {
-    pub(super) const ALL: [Section; 8] = [
+    pub(super) const ALL: [Section; 10] = [
         Section::Top,
         Section::Thresholds,
         Section::Probe,
@@ -31,6 +34,8 @@ impl Section {
         Section::Bookie,
         Section::ZooKeeper,
         Section::Hook,
+        Section::Webhook,
+        Section::Textfile,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -43,12 +48,14 @@ impl Section {
             Section::Bookie => "bookie",
             Section::ZooKeeper => "zookeeper",
             Section::Hook => "hook",
+            Section::Webhook => "webhook",
+            Section::Textfile => "textfile",
         }
     }
 
     /// May be there several times, `[[name]]`.
     pub(super) const fn is_list(self) -> bool {
-        matches!(self, Section::Dir | Section::Hook)
+        matches!(self, Section::Dir | Section::Hook | Section::Webhook)
     }
 
     /// As it is written in a file; nothing for the top.
@@ -91,6 +98,14 @@ impl Section {
             Section::Hook => {
                 "A program to run for events, one section for each hook. The event is JSON on its \
                  standard input and in environment variables; no shell is involved."
+            }
+            Section::Webhook => {
+                "A server that events are sent to by POST, one section for each webhook. The body is \
+                 the event's JSON; an answer with a status of 2xx has taken it."
+            }
+            Section::Textfile => {
+                "The metrics as a file for node_exporter's textfile collector, dirkeeper.prom: those of \
+                 /metrics without process_*. Written each 15 s by a rename, removed when the agent ends."
             }
         }
     }
@@ -334,6 +349,24 @@ keys! {
         HookTimeout "timeout", TIMEOUT, Is("\"30s\""), Reload,
             "How long one run may take before it is ended.";
     }
+    Webhook {
+        WebhookName "name", Kind::Name, Must("\"chat\""), Reload,
+            "Its name in metrics, logs and `hook test`; no hook has the same.";
+        WebhookUrl "url", Kind::Endpoint, Must("\"https://alerts.example.com/dirkeeper\""), Reload,
+            "Where events are sent. Redirects are not followed, and no proxy is used.";
+        WebhookEvents "events", Kind::Events, Eg("[\"diskFailed\", \"diskHung\", \"allDisksFull\"]"), Reload,
+            "Which events are sent; all if not set.";
+        WebhookSecretFile "secret_file", Kind::Path, Eg("\"/etc/dirkeeper/chat.secret\""), Reload,
+            "File with a secret; white space around it does not count. Each request then has HMAC-SHA256 of its body in the header X-Dirkeeper-Signature, as sha256=HEX.";
+        WebhookCa "ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,
+            "Certificates that the server's own is checked against, instead of those that the machine trusts.";
+        WebhookTimeout "timeout", TIMEOUT, Is("\"10s\""), Reload,
+            "How long one request may take, its answer included.";
+    }
+    Textfile {
+        TextfileDirectory "directory", Kind::Path, Must("\"/var/lib/prometheus/node-exporter\""), Reload,
+            "The directory that node_exporter reads; the agent's user has to be allowed to write there.";
+    }
 }
 
 impl Key {
@@ -383,7 +416,7 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 5] = ["webhook", "alertmanager", "textfile", "reclaim", "drain"];
+pub(super) const LATER: [&str; 3] = ["alertmanager", "reclaim", "drain"];
 
 #[cfg(test)]
 mod tests {

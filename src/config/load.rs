@@ -1,5 +1,8 @@
 //! Joins all sources into a [`Config`]: the one way in for start-up, `config check` and reload.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use toml::de::DeValue;
 
 use super::bookie::{self, Settled};
@@ -12,8 +15,9 @@ use super::layer::{Layer, Slot};
 use super::problem::{Place, Problem, Problems, Wrong};
 use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
+use super::webhooks;
 use super::zookeeper;
-use super::{Config, EventsConfig, LogLevel, Origin, Sources};
+use super::{Config, EventsConfig, HookConfig, LogLevel, Origin, Sources, WebhookConfig};
 use crate::health::dir::path_text;
 use crate::health::policy::Policy;
 
@@ -57,7 +61,9 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     let named = dirs::join(&settings, &mapped.dirs, &sources.dirs, &mut problems);
     let layer = has_bookie.then_some(&mapped.layer);
     let dirs = dirs::settle(named, &settings, layer, &mut problems);
-    let (hooks, hook_slots) = hooks::settle(&settings, &mut problems);
+    let mut names = BTreeSet::new();
+    let hooks = hooks::settle(&settings, &mut names, &mut problems);
+    let webhooks = webhooks::settle(&settings, &mut names, &mut problems);
     let bookie = if has_bookie {
         let file = read.map(|read| (read, &mapped.layer));
         bookie::settle(&settings.node, conf.as_ref(), file, &mut problems)
@@ -74,9 +80,12 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     if settings.sound && settings.dirs.is_empty() && sources.dirs.is_empty() && conf.is_none() {
         problems.error(nothing_to_watch(sources));
     }
+    if let Some(place) = &settings.textfile {
+        dirs::required(&settings.node, Key::TextfileDirectory, place, &mut problems);
+    }
     whole(&node, &dirs, &mut problems);
     bookie::can_enforce(&bookie, zookeeper.is_some(), &mut problems);
-    let mut config = finish(node, dirs, (hooks, hook_slots), bookie, files, problems)?;
+    let mut config = finish(node, dirs, (hooks, webhooks), bookie, files, problems)?;
     config.zookeeper = zookeeper;
     Ok(config)
 }
@@ -153,10 +162,18 @@ fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
     node.get(Key::Conf).cloned()
 }
 
+/// Sections of the agent itself.
+const ONCE: [Section; 4] = [
+    Section::Top,
+    Section::Events,
+    Section::ZooKeeper,
+    Section::Textfile,
+];
+
 /// Everything that is there once, with defaults.
 fn node_slots(node: &Layer) -> Layer {
     let mut slots = Layer::default();
-    for section in [Section::Top, Section::Events, Section::ZooKeeper] {
+    for section in ONCE {
         for key in Key::all_in(section) {
             slots.set(key, node.slot(key));
         }
@@ -191,6 +208,15 @@ fn whole(node: &Layer, dirs: &Dirs, problems: &mut Problems) {
             problems.warn(state_dir.problem(Key::StateDir, warning));
         }
     }
+    let textfile = node.slot(Key::TextfileDirectory);
+    let inside = |path: &PathBuf| dirs.dirs.iter().find(|dir| path.starts_with(&dir.path));
+    if let Some(dir) = textfile.path().as_ref().and_then(inside) {
+        let wrong = Wrong::new(
+            format!("is in the watched directory {}", path_text(&dir.path)),
+            "name a directory on a disk that is not watched",
+        );
+        problems.error(textfile.problem(Key::TextfileDirectory, wrong));
+    }
     let (listen, token) = (node.slot(Key::Listen), node.slot(Key::ControlTokenFile));
     let loopback = listen
         .address()
@@ -204,10 +230,13 @@ fn whole(node: &Layer, dirs: &Dirs, problems: &mut Problems) {
     }
 }
 
+/// Sections with the slots from which they were made.
+type Slotted<T> = (Vec<T>, Vec<Layer>);
+
 fn finish(
     node: Layer,
     dirs: Dirs,
-    (hooks, hook_slots): (Vec<super::HookConfig>, Vec<Layer>),
+    ((hooks, hook_slots), (webhooks, webhook_slots)): (Slotted<HookConfig>, Slotted<WebhookConfig>),
     bookie: Settled,
     files: Vec<SourceFile>,
     problems: Problems,
@@ -229,6 +258,8 @@ fn finish(
         control_token_file: node.slot(Key::ControlTokenFile).path(),
         dirs: dirs.dirs,
         hooks,
+        webhooks,
+        textfile: node.slot(Key::TextfileDirectory).path(),
         events: EventsConfig {
             retention_bytes: node.slot(Key::RetentionBytes).size().unwrap_or_default(),
             retention_age: node.slot(Key::RetentionAge).duration().unwrap_or_default(),
@@ -245,6 +276,7 @@ fn finish(
             bookie: bookie.bookie.is_some().then_some(bookie.slots),
             dirs: dirs.slots,
             hooks: hook_slots,
+            webhooks: webhook_slots,
         },
         bookie: bookie.bookie,
         zookeeper: None,

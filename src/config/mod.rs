@@ -19,8 +19,10 @@ mod reference;
 mod source;
 #[cfg(test)]
 mod tests;
+mod url;
 mod value;
 mod watch;
+mod webhooks;
 mod zookeeper;
 
 use std::ffi::OsString;
@@ -40,6 +42,7 @@ pub use reference::{documentation, reference_file};
 pub use source::SourceFile;
 pub use value::{BookieVersion, Secret};
 pub use watch::{Watch, watch};
+pub use webhooks::{WebhookConfig, WebhookFiles};
 pub use zookeeper::{ZooKeeperConfig, ZooKeeperFiles};
 
 use crate::health::dir::Dir;
@@ -141,6 +144,10 @@ pub struct Config {
     pub dirs: Vec<Dir>,
     /// Programs to run for events.
     pub hooks: Vec<HookConfig>,
+    /// Servers that are sent events.
+    pub webhooks: Vec<WebhookConfig>,
+    /// Where the metrics are written as a textfile.
+    pub textfile: Option<PathBuf>,
     /// The event log.
     pub events: EventsConfig,
     /// How directories count for the wanted mode, and how often a bad status is repeated.
@@ -172,4 +179,5 @@ struct Origin {
     bookie: Option<Layer>,
     dirs: Vec<Layer>,
     hooks: Vec<Layer>,
+    webhooks: Vec<Layer>,
 }

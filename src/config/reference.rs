@@ -23,7 +23,9 @@ pub fn reference_file() -> String {
         let header = section.header();
         match section {
             Section::Top => {}
-            Section::Dir | Section::Hook => text.push_str(&format!("# {header}\n")),
+            section if section.is_list() || section == Section::Textfile => {
+                text.push_str(&format!("# {header}\n"))
+            }
             // The section alone says that there is a bookie.
             Section::Bookie => text.push_str(&format!("#{header}\n")),
             _ => text.push_str(&format!("{header}\n")),

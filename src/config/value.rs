@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::problem::Wrong;
+use super::url::url;
 use super::zookeeper;
 use crate::health::dir::{path_text, steers};
 use crate::health::event::EventKind;
@@ -34,6 +35,8 @@ pub(super) enum Kind {
     Path,
     Address,
     Url,
+    /// A URL that is used as it is, down to its last slash.
+    Endpoint,
     /// A metadata service that is a ZooKeeper.
     Metadata,
     /// `digest:user:password`; never shown.
@@ -154,6 +157,7 @@ impl Kind {
             Kind::Path
             | Kind::Address
             | Kind::Url
+            | Kind::Endpoint
             | Kind::Metadata
             | Kind::Auth
             | Kind::Node
@@ -170,7 +174,8 @@ impl Kind {
         match self {
             Kind::Path => absolute(Path::new(text)).map(Value::Path),
             Kind::Address => address(text).map(Value::Address),
-            Kind::Url => url(text).map(Value::Text),
+            Kind::Url => url(text).map(|()| Value::Text(text.trim_end_matches('/').to_owned())),
+            Kind::Endpoint => url(text).map(|()| Value::Text(text.to_owned())),
             Kind::Metadata => zookeeper::uri(text).map(Value::Text),
             Kind::Auth => zookeeper::auth(text).map(Value::Secret),
             Kind::Node => zookeeper::node(text).map(Value::Text),
@@ -201,7 +206,7 @@ impl Kind {
             Kind::Count { min, max } => format!("number, {min} to {max}"),
             Kind::Path => "absolute path".to_owned(),
             Kind::Address => "IP address and port".to_owned(),
-            Kind::Url => "URL".to_owned(),
+            Kind::Url | Kind::Endpoint => "URL".to_owned(),
             Kind::Metadata => "URI of a ZooKeeper".to_owned(),
             Kind::Auth => "scheme, user and password".to_owned(),
             Kind::Node => "absolute path in ZooKeeper".to_owned(),
@@ -371,7 +376,7 @@ fn one_of(words: &[&str]) -> String {
     }
 }
 
-fn not_a(wanted: &str, raw: &DeValue<'_>, remedy: &str) -> Wrong {
+pub(super) fn not_a(wanted: &str, raw: &DeValue<'_>, remedy: &str) -> Wrong {
     Wrong::new(format!("is {} and not {wanted}", type_of(raw)), remedy)
 }
 
@@ -501,16 +506,6 @@ fn address(text: &str) -> Result<SocketAddr, Wrong> {
             "names are not looked up: write it like \"127.0.0.1:9475\" or \"[::1]:9475\"",
         )
     })
-}
-
-fn url(text: &str) -> Result<String, Wrong> {
-    let example = "write it like \"http://127.0.0.1:8080\"";
-    let url = reqwest::Url::parse(text)
-        .map_err(|error| Wrong::new(format!("is not a URL: {error}"), example))?;
-    if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(Wrong::new("is not the URL of an HTTP server", example));
-    }
-    Ok(text.trim_end_matches('/').to_owned())
 }
 
 fn name(text: &str) -> Result<String, Wrong> {

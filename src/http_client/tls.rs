@@ -1,12 +1,13 @@
 //! TLS of the HTTP client: rustls with ring's cryptography. Only the authorities that a caller hands
-//! over are trusted; the machine's own are never read, so plain HTTP costs none of them.
+//! over are trusted; the machine's own are read only for who asks for them, so plain HTTP costs none.
 
 use std::sync::Arc;
 
+use rustls::client::WantsClientCert;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 
 use super::HttpError;
 
@@ -23,6 +24,40 @@ pub struct TlsOptions {
 impl std::fmt::Debug for TlsOptions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TlsOptions").finish_non_exhaustive()
+    }
+}
+
+/// Who may sign servers' certificates.
+#[derive(Debug, Clone)]
+pub struct Authorities(RootCertStore);
+
+impl Authorities {
+    /// Nobody: enough for plain HTTP.
+    #[must_use]
+    pub fn none() -> Authorities {
+        Authorities(RootCertStore::empty())
+    }
+
+    /// Those of a file in PEM form.
+    ///
+    /// # Errors
+    /// There is none in it that can be used.
+    pub fn of_pem(pem: &[u8]) -> Result<Authorities, TlsError> {
+        roots(Some(pem)).map(Authorities)
+    }
+
+    /// Those that this machine trusts. Reads its files, and may wait for their disk.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn of_system() -> Result<Authorities, TlsError> {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        let (added, _ignored) = roots.add_parsable_certificates(found.certs);
+        if added == 0 {
+            return Err(TlsError::Empty { what: SYSTEM });
+        }
+        Ok(Authorities(roots))
     }
 }
 
@@ -57,21 +92,13 @@ pub enum TlsError {
 }
 
 const AUTHORITIES: &str = "the file of authorities";
+const SYSTEM: &str = "this machine's store of authorities";
 const CERTIFICATE: &str = "the client certificate";
 const KEY: &str = "the key of the client certificate";
 
 /// Without options nobody is trusted: what every `https` address ends in.
 pub(super) fn config(options: Option<&TlsOptions>) -> Result<ClientConfig, TlsError> {
-    let unusable = |what| move |source| TlsError::Unusable { what, source };
-    let mut roots = RootCertStore::empty();
-    for authority in certificates(AUTHORITIES, options.map(|options| &*options.ca))? {
-        roots.add(authority).map_err(unusable(AUTHORITIES))?;
-    }
-    // Said here and not process-wide: a library must not choose for the program that it is part of.
-    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(unusable("ring"))?
-        .with_root_certificates(roots);
+    let config = builder(roots(options.map(|options| &*options.ca))?)?;
     let Some((chain, key)) = options.and_then(|options| options.cert_and_key.as_ref()) else {
         return Ok(config.with_no_client_auth());
     };
@@ -81,6 +108,30 @@ pub(super) fn config(options: Option<&TlsOptions>) -> Result<ClientConfig, TlsEr
     config
         .with_client_auth_cert(chain, key)
         .map_err(unusable(CERTIFICATE))
+}
+
+pub(super) fn trusting(authorities: &Authorities) -> Result<ClientConfig, TlsError> {
+    Ok(builder(authorities.0.clone())?.with_no_client_auth())
+}
+
+fn unusable(what: &'static str) -> impl Fn(rustls::Error) -> TlsError {
+    move |source| TlsError::Unusable { what, source }
+}
+
+fn roots(pem: Option<&[u8]>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(AUTHORITIES, pem)? {
+        roots.add(authority).map_err(unusable(AUTHORITIES))?;
+    }
+    Ok(roots)
+}
+
+fn builder(roots: RootCertStore) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
+    // Said here and not process-wide: a library must not choose for the program that it is part of.
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(unusable("ring"))?;
+    Ok(config.with_root_certificates(roots))
 }
 
 fn certificates(

@@ -1,4 +1,4 @@
-//! Hands events to listeners. The log and callbacks get an event at once; hooks get it when it is
+//! Hands events to listeners. The log and callbacks get an event at once; hooks and webhooks when it is
 //! safe in the state store, or when the store did not make it safe in its 500 ms. It decides nothing
 //! about events and waits for no listener.
 
@@ -14,7 +14,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::timeout;
 
 use super::callback::CallbackWorker;
-use super::hook::{HookWorker, Limits, Notice, Surroundings};
+use super::courier::{Courier, Limits, Receiver, Surroundings};
+use super::hook::Notice;
 use super::outbox::{Append, Outbox};
 use super::{Callback, Listener, lock, log};
 use crate::clock::Clock;
@@ -58,7 +59,7 @@ struct Registry {
 
 enum Worker {
     Callback(CallbackWorker),
-    Hook(HookWorker),
+    Courier(Courier),
 }
 
 impl Dispatcher {
@@ -138,7 +139,7 @@ impl Dispatcher {
         let workers = lock(&self.inner.registry.workers);
         let views = workers.iter().map(|worker| match worker {
             Worker::Callback(callback) => callback.view(),
-            Worker::Hook(hook) => hook.view(),
+            Worker::Courier(courier) => courier.view(),
         });
         views.collect()
     }
@@ -149,7 +150,7 @@ impl Dispatcher {
         let workers = lock(&self.inner.registry.workers);
         let problems = workers.iter().filter_map(|worker| match worker {
             Worker::Callback(callback) => callback.problem(),
-            Worker::Hook(hook) => hook.problem(),
+            Worker::Courier(courier) => courier.problem(),
         });
         problems.collect()
     }
@@ -171,7 +172,7 @@ impl Dispatcher {
     pub fn keep_dirs(&self, dirs: &BTreeSet<PathBuf>) -> u64 {
         let workers = lock(&self.inner.registry.workers);
         let ended = workers.iter().map(|worker| match worker {
-            Worker::Hook(hook) => hook.keep_dirs(dirs),
+            Worker::Courier(courier) => courier.keep_dirs(dirs),
             Worker::Callback(_) => 0,
         });
         ended.sum()
@@ -189,13 +190,13 @@ impl Dispatcher {
         let quiet = async {
             let _ = routed.wait_for(|routed| *routed).await;
             let begun = |worker: &Worker| match worker {
-                Worker::Hook(hook) => hook.has_begun(),
+                Worker::Courier(courier) => courier.has_begun(),
                 Worker::Callback(_) => true,
             };
             let _ = settled.wait_for(|()| registry.all(begun)).await;
             registry.stop_hooks();
             let idle = |worker: &Worker| match worker {
-                Worker::Hook(hook) => hook.is_idle(),
+                Worker::Courier(courier) => courier.is_idle(),
                 Worker::Callback(callback) => callback.is_idle(),
             };
             let _ = settled.wait_for(|()| registry.all(idle)).await;
@@ -214,9 +215,8 @@ impl Drop for Inner {
 impl Registry {
     fn start(&self, listener: Listener) -> Worker {
         let (name, kind, events, call) = match listener {
-            Listener::Hook(options) => {
-                return Worker::Hook(HookWorker::start(options, self.around.clone()));
-            }
+            Listener::Hook(options) => return self.courier(Receiver::Hook(options)),
+            Listener::Webhook(webhook) => return self.courier(Receiver::Webhook(webhook)),
             Listener::Log => (
                 LOG.to_owned(),
                 LOG,
@@ -229,13 +229,17 @@ impl Registry {
         Worker::Callback(CallbackWorker::start(name, kind, events, call, settled))
     }
 
+    fn courier(&self, receiver: Receiver) -> Worker {
+        Worker::Courier(Courier::start(receiver, self.around.clone()))
+    }
+
     /// Gives the hooks what an earlier run of the agent left.
     fn resume(&self, pending: BTreeMap<String, Vec<StoredEvent>>) {
         let workers = lock(&self.workers);
         for (name, events) in pending {
-            let Some(hook) = find_hook(&workers, &name) else {
+            let Some(courier) = find_courier(&workers, &name) else {
                 let count = events.len();
-                tracing::warn!("{count} events waited for hook {name}, which is not configured");
+                tracing::warn!("{count} events waited for {name}, which is not configured");
                 for event in &events {
                     self.around.outbox.acknowledge(&name, event.seq);
                 }
@@ -243,10 +247,10 @@ impl Registry {
             };
             for event in &events {
                 match Notice::restore(event) {
-                    Ok(notice) => hook.push(event.seq, notice),
+                    Ok(notice) => courier.push(event.seq, notice),
                     Err(error) => {
                         let seq = event.seq;
-                        hook.lose(format!("stored event {seq} cannot be read: {error}"));
+                        courier.lose(format!("stored event {seq} cannot be read: {error}"));
                         self.around.outbox.acknowledge(&name, seq);
                     }
                 }
@@ -258,29 +262,46 @@ impl Registry {
         let mut workers = lock(&self.workers);
         let mut old = std::mem::take(&mut *workers);
         for listener in listeners {
-            let same = old.iter().position(|worker| match (worker, &listener) {
-                (Worker::Hook(hook), Listener::Hook(options)) => hook.name() == options.name,
-                (Worker::Callback(log), Listener::Log) => log.kind() == LOG,
-                _ => false,
+            let receiver = match listener {
+                Listener::Hook(options) => Receiver::Hook(options),
+                Listener::Webhook(webhook) => Receiver::Webhook(webhook),
+                other => {
+                    let log = |worker: &Worker| match worker {
+                        Worker::Callback(callback) => callback.kind() == LOG,
+                        Worker::Courier(_) => false,
+                    };
+                    let running = matches!(other, Listener::Log).then(|| old.iter().position(log));
+                    workers.push(match running.flatten() {
+                        Some(at) => old.remove(at),
+                        None => self.start(other),
+                    });
+                    continue;
+                }
+            };
+            let same = old.iter().position(|worker| match worker {
+                Worker::Courier(courier) => {
+                    (courier.kind(), courier.name()) == (receiver.kind(), receiver.name())
+                }
+                Worker::Callback(_) => false,
             });
             let Some(same) = same else {
-                workers.push(self.start(listener));
+                workers.push(self.courier(receiver));
                 continue;
             };
             let worker = old.remove(same);
-            if let (Worker::Hook(hook), Listener::Hook(options)) = (&worker, listener) {
-                hook.configure(options);
+            if let Worker::Courier(courier) = &worker {
+                courier.configure(receiver);
             }
             workers.push(worker);
         }
         let mut ended = 0;
         for worker in old {
             match worker {
-                Worker::Hook(hook) => ended += hook.remove(),
+                Worker::Courier(courier) => ended += courier.remove(),
                 Worker::Callback(callback) => {
                     let replaced = workers.iter().any(|worker| match worker {
                         Worker::Callback(other) => other.name() == callback.name(),
-                        Worker::Hook(_) => false,
+                        Worker::Courier(_) => false,
                     });
                     if replaced || callback.kind() == LOG {
                         ended += callback.end();
@@ -296,7 +317,9 @@ impl Registry {
     /// Begins to make an event safe for the hooks that want it now.
     fn begin(&self, event: Arc<Event>) -> Routed {
         let wanting = |worker: &Worker| match worker {
-            Worker::Hook(hook) if hook.wants(event.kind) => Some(hook.name().to_owned()),
+            Worker::Courier(courier) if courier.wants(event.kind) => {
+                Some(courier.name().to_owned())
+            }
             _ => None,
         };
         let names: Vec<String> = lock(&self.workers).iter().filter_map(wanting).collect();
@@ -317,8 +340,8 @@ impl Registry {
         let workers = lock(&self.workers);
         let seq = routed.event.seq;
         for name in &routed.names {
-            match find_hook(&workers, name) {
-                Some(hook) => hook.push(seq, Notice::new(&routed.event, &self.host)),
+            match find_courier(&workers, name) {
+                Some(courier) => courier.push(seq, Notice::new(&routed.event, &self.host)),
                 None => self.around.outbox.acknowledge(name, seq),
             }
         }
@@ -328,12 +351,13 @@ impl Registry {
     fn lose(&self, event: &Event) {
         let (seq, kind) = (event.seq, event.kind.name());
         for worker in lock(&self.workers).iter() {
-            if let Worker::Hook(hook) = worker
-                && hook.wants(event.kind)
+            if let Worker::Courier(courier) = worker
+                && courier.wants(event.kind)
             {
-                hook.lose(format!(
-                    "hook {} lost event {seq} {kind}: {QUEUE} wait",
-                    hook.name()
+                courier.lose(format!(
+                    "{} {} lost event {seq} {kind}: {QUEUE} wait",
+                    courier.kind(),
+                    courier.name()
                 ));
             }
         }
@@ -345,16 +369,16 @@ impl Registry {
 
     fn stop_hooks(&self) {
         for worker in lock(&self.workers).iter() {
-            if let Worker::Hook(hook) = worker {
-                hook.stop();
+            if let Worker::Courier(courier) = worker {
+                courier.stop();
             }
         }
     }
 }
 
-fn find_hook<'a>(workers: &'a [Worker], name: &str) -> Option<&'a HookWorker> {
+fn find_courier<'a>(workers: &'a [Worker], name: &str) -> Option<&'a Courier> {
     workers.iter().find_map(|worker| match worker {
-        Worker::Hook(hook) if hook.name() == name => Some(hook),
+        Worker::Courier(courier) if courier.name() == name => Some(courier),
         _ => None,
     })
 }

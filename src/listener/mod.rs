@@ -1,23 +1,27 @@
 //! Listeners: who is told about events, and how. The monitor loop hands each event to the
 //! [`Dispatcher`] and goes on; each listener has its own bounded backlog and its own thread, so that
 //! none can delay the loop or another listener. Reading order: `backlog` (pure), `dispatcher`,
-//! `callback`, `log`, `hook`.
+//! `callback`, `log`, `courier` with `hook` and `webhook`.
 
 mod backlog;
 mod callback;
+mod courier;
 mod dispatcher;
 pub mod hook;
 mod log;
 mod outbox;
 #[cfg(test)]
 mod tests;
+pub mod webhook;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::health::event::{Event, EventKind};
 
+pub use courier::Verdict;
 pub use dispatcher::Dispatcher;
 pub use hook::HookOptions;
+pub use webhook::{Webhook, WebhookOptions};
 
 /// A function of the program that embeds the library.
 pub type Callback = Box<dyn FnMut(&Event) + Send>;
@@ -28,6 +32,8 @@ pub enum Listener {
     Log,
     /// An operator's executable. Durable: what it has not taken is delivered after a restart.
     Hook(HookOptions),
+    /// A server that is sent them. Durable too.
+    Webhook(Webhook),
     /// A function, called on a thread of its own. It may block or panic: its own events wait, and
     /// beyond the bound those of one directory are merged into the newest, with a count.
     Callback {

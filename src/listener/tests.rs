@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
 
-use super::hook::Limits;
+use super::courier::Limits;
 use super::outbox::{Append, Outbox};
 use super::testing::{all_full, full, wait_until};
 use super::{Dispatcher, HookOptions, Listener, lock};
@@ -21,14 +21,14 @@ use crate::health::snapshot::ListenerView;
 use crate::state::{Appended, StoredEvent};
 
 /// A store in memory. Events become durable while it is `open`.
-struct Memory {
+pub(super) struct Memory {
     open: watch::Sender<bool>,
     appended: Mutex<Vec<(u64, Vec<String>)>>,
     acknowledged: Mutex<Vec<(String, u64)>>,
 }
 
 impl Memory {
-    fn new(open: bool) -> Arc<Memory> {
+    pub(super) fn new(open: bool) -> Arc<Memory> {
         Arc::new(Memory {
             open: watch::Sender::new(open),
             appended: Mutex::default(),
@@ -36,11 +36,11 @@ impl Memory {
         })
     }
 
-    fn appended(&self) -> Vec<u64> {
+    pub(super) fn appended(&self) -> Vec<u64> {
         lock(&self.appended).iter().map(|(seq, _)| *seq).collect()
     }
 
-    fn acknowledged(&self) -> Vec<u64> {
+    pub(super) fn acknowledged(&self) -> Vec<u64> {
         lock(&self.acknowledged)
             .iter()
             .map(|(_, seq)| *seq)
@@ -64,18 +64,18 @@ impl Outbox for Memory {
 }
 
 /// A dispatcher on a runtime thread.
-struct Agent {
-    dispatcher: Dispatcher,
+pub(super) struct Agent {
+    pub(super) dispatcher: Dispatcher,
     finish: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl Agent {
-    fn start(listeners: Vec<Listener>, store: &Arc<Memory>, pending: Pending) -> Agent {
+    pub(super) fn start(listeners: Vec<Listener>, store: &Arc<Memory>, pending: Pending) -> Agent {
         Agent::start_with(listeners, store, pending, Limits::default())
     }
 
-    fn start_with(
+    pub(super) fn start_with(
         listeners: Vec<Listener>,
         store: &Arc<Memory>,
         pending: Pending,
@@ -104,26 +104,26 @@ impl Agent {
         }
     }
 
-    fn dispatch(&self, events: impl IntoIterator<Item = Event>) {
+    pub(super) fn dispatch(&self, events: impl IntoIterator<Item = Event>) {
         for event in events {
             self.dispatcher.dispatch(Arc::new(event));
         }
     }
 
-    fn view(&self, name: &str) -> ListenerView {
+    pub(super) fn view(&self, name: &str) -> ListenerView {
         let views = self.dispatcher.views();
         views.into_iter().find(|view| view.name == name).unwrap()
     }
 
-    fn stop(mut self) {
+    pub(super) fn stop(mut self) {
         drop(self.finish.take());
         self.thread.take().unwrap().join().unwrap();
     }
 }
 
-type Pending = BTreeMap<String, Vec<StoredEvent>>;
+pub(super) type Pending = BTreeMap<String, Vec<StoredEvent>>;
 
-fn pending(name: &str, events: &[Event]) -> Pending {
+pub(super) fn pending(name: &str, events: &[Event]) -> Pending {
     let stored = events.iter().map(|event| StoredEvent {
         seq: event.seq,
         json: Arc::from(event_json(event, &Host::default())),
@@ -153,7 +153,7 @@ struct Folder {
 }
 
 impl Folder {
-    fn new() -> Folder {
+    pub(super) fn new() -> Folder {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("got");
         Folder { folder, file }

@@ -24,19 +24,23 @@ const TEXT_PER_DIR: usize = 5 << 10;
 /// Bytes of text that a node without directories needs.
 const TEXT_PER_NODE: usize = 16 << 10;
 
-/// Appends the whole exposition to `out`. Never blocks.
+/// Beginning of the names of what is said about this process.
+const PROCESS: &str = "process_";
+
+/// Appends the exposition to `out`, all of it or without what is said about this process. Never blocks.
 pub fn render(
     snapshot: &Snapshot,
     own: &SelfView,
     about: &About,
-    process: &ProcessFacts,
+    process: Option<&ProcessFacts>,
     out: &mut String,
 ) {
+    let nothing = ProcessFacts::default();
     let facts = Facts {
         snapshot,
         own,
         about,
-        process,
+        process: process.unwrap_or(&nothing),
         dirs: snapshot
             .dirs
             .iter()
@@ -48,7 +52,9 @@ pub fn render(
     // One family at a time, in the same memory: with many directories, all series at once would
     // take megabytes.
     let mut proto = MetricFamily::default();
-    for family in family::FAMILIES {
+    let all = family::FAMILIES.iter();
+    let said = all.filter(|family| process.is_some() || !family.name.starts_with(PROCESS));
+    for family in said {
         let mut series = Series {
             labels: family.labels,
             metrics: proto.take_metric(),

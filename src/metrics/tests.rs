@@ -22,7 +22,7 @@ fn exposition(snapshot: &Snapshot) -> String {
         snapshot,
         &sample::self_view(),
         &sample::about(),
-        &process,
+        Some(&process),
         &mut text,
     );
     text

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use super::queue::Queue;
+use super::text::Text;
 use super::wire::{Answer, Contents, EventPage, Hello, Numbered, Ready, Request, VERSION, Write};
 use super::{Appended, Opened, StoreError, StoreHealth, StoreOptions, StoredEvent, WRITE_LIMIT};
 use crate::health::moment::Elapsed;
@@ -33,6 +34,7 @@ pub(super) enum Writer {
 #[derive(Debug, Default)]
 pub(super) struct Core {
     pub(super) queue: Queue,
+    pub(super) text: Text,
     pub(super) reads: BTreeMap<u64, oneshot::Sender<Result<EventPage, StoreError>>>,
     last_read: u64,
     unsent_reads: VecDeque<Request>,
@@ -112,8 +114,11 @@ impl Core {
 
     /// The next message to the writer.
     pub(super) fn next_request(&mut self) -> Option<Request> {
-        let Writer::Open { session } = self.writer else {
-            return None;
+        let session = match self.writer {
+            Writer::Open { session } => session,
+            // A textfile does not need the store.
+            Writer::Opening | Writer::Closed(_) => return self.text.next().map(Request::Text),
+            Writer::Starting | Writer::Gone(_) => return None,
         };
         if let Some((ticket, write)) = self.queue.next_unsent() {
             let write = write.clone();
@@ -123,7 +128,8 @@ impl Core {
                 write,
             }));
         }
-        self.unsent_reads.pop_front()
+        let read = self.unsent_reads.pop_front();
+        read.or_else(|| self.text.next().map(Request::Text))
     }
 
     pub(super) fn submit(&mut self, write: Write) -> Option<(u64, oneshot::Receiver<Appended>)> {
@@ -194,6 +200,9 @@ impl Core {
         self.short = None;
         self.queue.forget_sent();
         self.gathering = Contents::default();
+        if matches!(writer, Writer::Gone(_)) {
+            self.text.forget();
+        }
         if !matches!(writer, Writer::Open { .. }) {
             self.reads.clear();
             self.unsent_reads.clear();
@@ -260,6 +269,7 @@ impl Core {
                     let _ = reader.send(page);
                 }
             }
+            Answer::Text(result) => self.text.answered(result),
             Answer::Alive => {}
         }
     }

@@ -22,6 +22,7 @@ mod process;
 mod queue;
 mod shared;
 mod tables;
+mod text;
 mod wire;
 pub mod writer;
 
@@ -290,6 +291,24 @@ impl Store {
         let waits = self.shared().submit_claims(claims);
         let shared = Arc::clone(self.shared());
         async move { settle(&shared, waits).await == Appended::Durable }
+    }
+
+    /// Puts this text as `dirkeeper.prom` into that directory, in place of the one before. The writer
+    /// does so beside the store; neither waits for the other. The file goes with the writer.
+    pub fn put_textfile(&self, directory: &Path, text: &str) {
+        self.shared()
+            .submit_text(|core, now| core.text.put(directory, text, now));
+    }
+
+    /// Removes that file again.
+    pub fn remove_textfile(&self) {
+        self.shared().submit_text(|core, now| core.text.remove(now));
+    }
+
+    /// What is wrong with that file, in words. Never blocks.
+    #[must_use]
+    pub fn textfile_problem(&self) -> Option<String> {
+        self.shared().text_problem()
     }
 
     /// Stored events after number `since`, oldest first, at most `limit` and at most 1000. Those

@@ -9,6 +9,7 @@ use super::agent::{Core, PageReceiver, Writer};
 use super::wire::{Answer, Write};
 use super::{Appended, StoreError, StoreHealth};
 use crate::clock::Clock;
+use crate::health::moment::Elapsed;
 
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -105,6 +106,16 @@ impl Shared {
             });
         }
         self.work.notify_one();
+    }
+
+    /// Gives the writer a textfile, or takes it away.
+    pub(super) fn submit_text(&self, submit: impl FnOnce(&mut Core, Elapsed)) {
+        submit(&mut self.core(), self.clock.elapsed());
+        self.work.notify_one();
+    }
+
+    pub(super) fn text_problem(&self) -> Option<String> {
+        self.core().text.problem(self.clock.elapsed())
     }
 
     /// Asks for a page of events.

@@ -11,7 +11,7 @@ use super::StoreError;
 use crate::child::frame;
 
 /// Version of these messages. Raise it with each change.
-pub(super) const VERSION: u16 = 3;
+pub(super) const VERSION: u16 = 4;
 
 /// Longest frame: the longest event with its listeners, and room to spare. A longer one is an error
 /// of ours and ends the conversation, so that nothing makes the other side allocate without limit.
@@ -25,6 +25,12 @@ pub(super) const WRITE_LIMIT: usize = FRAME_LIMIT / 2;
 /// buffers stay small, large enough that the whole log takes few turns.
 pub(super) const PAGE_BYTES: usize = 64 * 1024;
 
+/// Longest textfile: 512 directories have 3 MiB.
+pub(super) const TEXT_LIMIT: usize = 16 << 20;
+
+/// Bytes of a textfile in one message.
+pub(super) const TEXT_PIECE: usize = 64 * 1024;
+
 /// The agent's messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Request {
@@ -34,6 +40,22 @@ pub(super) enum Request {
     Write(Numbered),
     /// Asks for one page of events.
     Events { id: u64, since: u64, limit: u32 },
+    /// A part of a textfile; never waits for the store.
+    Text(TextPart),
+}
+
+/// A textfile comes in pieces, because it may be longer than a frame.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) enum TextPart {
+    /// What came before is void.
+    Begin,
+    Piece(Box<[u8]>),
+    /// That was all of it: it is put into this directory.
+    Put {
+        directory: Box<[u8]>,
+    },
+    /// The one that was put is removed.
+    Remove,
 }
 
 /// The agent's greeting. `version` stays the first field for ever.
@@ -62,7 +84,7 @@ pub(super) struct Numbered {
     pub(super) write: Write,
 }
 
-/// What can be written. Other files of our own (textfile, log) get variants here.
+/// What can be written into the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum Write {
     Append {
@@ -131,6 +153,8 @@ pub(super) enum Answer {
     Room { short: Option<String> },
     /// So many more events were dropped by age or size before every listener took them.
     DroppedPending { events: u64 },
+    /// What became of the newest textfile.
+    Text(Result<(), String>),
     /// Nothing to say, and not stuck.
     Alive,
     /// A page of events; the error says why there is none.
@@ -260,6 +284,13 @@ mod tests {
                 value: vec![3; 40].into(),
             }),
         ];
+        let parts = [
+            TextPart::Piece([7; 40].into()),
+            TextPart::Put {
+                directory: b"/var/lib".as_slice().into(),
+            },
+        ];
+        let requests = requests.into_iter().chain(parts.map(Request::Text));
         let contents = Contents {
             pins: vec![(b"ledger:/mnt/l1".to_vec(), vec![2; 40])],
             claims: Some(vec![3; 40]),
@@ -281,14 +312,13 @@ mod tests {
                 id: 4,
                 page: Ok(page),
             },
+            Answer::Text(Err("why".to_owned())),
             Answer::Events {
                 id: 5,
                 page: Err(StoreError::Busy),
             },
         ];
-        let requests = requests
-            .iter()
-            .map(|message| postcard::to_stdvec(message).unwrap());
+        let requests = requests.map(|message| postcard::to_stdvec(&message).unwrap());
         let answers = answers
             .iter()
             .map(|message| postcard::to_stdvec(message).unwrap());

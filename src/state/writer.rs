@@ -45,6 +45,23 @@ const READ_AHEAD: usize = 64;
 /// Most writes in one transaction: what can arrive while the transaction before it is synced.
 const BATCH: usize = 256;
 
+mod textfile;
+
+use textfile::Textfile;
+
+/// The pipe to the agent, shared by those who say something.
+struct Answers(Mutex<File>);
+
+impl Answers {
+    /// An agent that is gone hears nothing; what it asked for is done all the same.
+    fn say(&self, answer: &Answer) {
+        if let Ok(framed) = wire::encode(answer) {
+            let mut pipe = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let _ = pipe.write_all(&framed);
+        }
+    }
+}
+
 /// The lock of the state directory, shared with the thread that lets go of it.
 #[derive(Debug, Default)]
 struct LockSlot(Mutex<Held>);
@@ -104,10 +121,11 @@ fn serve(state_dir: &Path) -> io::Result<()> {
         .collect();
     signals.thread_block()?;
     let mut requests = File::from(pipes.requests);
+    let answers = Arc::new(Answers(Mutex::new(File::from(pipes.answers))));
     let mut writer = Writer {
         place: Place::new(state_dir),
         clock: Clock::start(),
-        answers: File::from(pipes.answers),
+        answers: Arc::clone(&answers),
         agent: None,
         lock: Arc::default(),
         wants_contents: false,
@@ -135,33 +153,52 @@ fn serve(state_dir: &Path) -> io::Result<()> {
     }
     let (sender, receiver) = mpsc::sync_channel(READ_AHEAD);
     let lock = Arc::clone(&writer.lock);
+    let textfile = Textfile::start(answers)?;
+    let (ending, ended) = mpsc::channel::<()>();
     // The reader needs no more stack than a frame's header and the decoder.
     thread::Builder::new()
         .name("requests".to_owned())
         .stack_size(128 * 1024)
-        .spawn(move || read_requests(requests, &sender, &lock))?;
+        .spawn(move || {
+            read_requests(requests, sender, &lock, textfile);
+            drop(ending);
+        })?;
     writer.run(&receiver);
+    // The store is closed before anything else may take time.
+    drop(writer);
+    let _ = ended.recv();
     Ok(())
 }
 
 /// Reads until the agent closes its end, and then gives the directory free, also when the main
-/// thread is stuck.
-fn read_requests(mut requests: File, sender: &SyncSender<Request>, lock: &LockSlot) {
+/// thread is stuck. A textfile goes its own way.
+fn read_requests(
+    mut requests: File,
+    sender: SyncSender<Request>,
+    lock: &LockSlot,
+    mut textfile: Textfile,
+) {
     while let Ok(Some(body)) = frame::read(&mut requests, FRAME_LIMIT) {
-        let Ok(request) = wire::decode(&body) else {
-            break;
-        };
-        if sender.send(request).is_err() {
-            break;
+        match wire::decode(&body) {
+            Ok(Request::Text(part)) => textfile.take(part),
+            Ok(request) => {
+                if sender.send(request).is_err() {
+                    break;
+                }
+            }
+            Err(_) => break,
         }
     }
     lock.agent_is_gone();
+    // The main thread ends with what it has read.
+    drop(sender);
+    textfile.end();
 }
 
 struct Writer {
     place: Place,
     clock: Clock,
-    answers: File,
+    answers: Arc<Answers>,
     agent: Option<Identity>,
     lock: Arc<LockSlot>,
     wants_contents: bool,
@@ -196,11 +233,8 @@ impl Writer {
         };
     }
 
-    /// An agent that is gone hears nothing; what it asked for is done all the same.
     fn say(&self, answer: &Answer) {
-        if let Ok(framed) = wire::encode(answer) {
-            let _ = (&self.answers).write_all(&framed);
-        }
+        self.answers.say(answer);
     }
 
     fn run(&mut self, requests: &Receiver<Request>) {
@@ -351,7 +385,7 @@ impl Writer {
                     writes.push(numbered);
                 }
                 Request::Events { id, since, limit } => reads.push((id, since, limit)),
-                Request::Write(_) | Request::Hello(_) => {}
+                Request::Write(_) | Request::Hello(_) | Request::Text(_) => {}
             }
             if writes.len() < BATCH && bytes < FRAME_LIMIT {
                 next = requests.try_recv().ok();

@@ -351,3 +351,46 @@ async fn a_stuck_writer_is_replaced_after_a_while() {
     assert!(!writers(folder.path()).contains(&stuck));
     assert_eq!(store.health().abandoned, 0);
 }
+
+#[tokio::test]
+async fn a_textfile_in_a_full_or_frozen_directory_is_said_and_keeps_nothing_up() {
+    if !may_mount() {
+        return;
+    }
+    let (mount, state) = (Mount::ext4(), tempfile::tempdir().unwrap());
+    let (store, _) = open(&state.path().join("state")).await;
+    let textfile = mount.path().join("dirkeeper.prom");
+    store.put_textfile(&mount.path(), "up 1\n");
+    until(SOON, "it is not written", || textfile.exists()).await;
+
+    store.put_textfile(&mount.path(), &"x".repeat(15 << 20));
+    store.put_textfile(&mount.path(), &"y".repeat(15 << 20));
+    let filler = File::create(mount.path().join("filler")).unwrap();
+    let _ = nix::fcntl::posix_fallocate(&filler, 0, 64 << 20);
+    store.put_textfile(&mount.path(), &"z".repeat(15 << 20));
+    let full = || {
+        let problem = store.textfile_problem();
+        problem.is_some_and(|text| text.contains("cannot be written: No space"))
+    };
+    until(SOON, "a full disk is not said", full).await;
+    append_all(&store, 1..=3).await;
+    assert!(store.health().ok);
+    drop(filler);
+    fs::remove_file(mount.path().join("filler")).unwrap();
+
+    mount.freeze();
+    store.put_textfile(&mount.path(), "up 2\n");
+    let hangs = || {
+        let problem = store.textfile_problem();
+        problem.is_some_and(|text| text.contains("has not answered for"))
+    };
+    until(SOON, "a frozen disk is not said", hangs).await;
+    append_all(&store, 4..=6).await;
+    assert!(store.health().ok);
+    mount.thaw();
+    let well = || store.textfile_problem().is_none();
+    until(SOON, "a thawed disk is not noticed", well).await;
+    assert_eq!(fs::read_to_string(&textfile).unwrap(), "up 2\n");
+    close(store, &state.path().join("state")).await;
+    assert!(!textfile.exists());
+}

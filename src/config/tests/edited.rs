@@ -36,6 +36,10 @@ name = "page"
 events = ["diskFailed", "allDisksFull"]
 command = ["/usr/local/bin/page", "--team", "storage"]
 timeout = "30s"
+[[webhook]]
+name = "chat"
+url = "https://chat.example.com/hook/"
+secret_file = "/etc/dirkeeper/chat.secret"
 "#;
 
 /// Each problem is one line, with a line of the file that there is, or the whole file.
@@ -92,6 +96,7 @@ proptest! {
                 prop_assert_eq!(again.dirs, config.dirs);
                 prop_assert_eq!(again.policy, config.policy);
                 prop_assert_eq!(again.hooks, config.hooks);
+                prop_assert_eq!(again.webhooks, config.webhooks);
             }
         }
     }

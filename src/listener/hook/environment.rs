@@ -57,12 +57,12 @@ impl Notice {
     }
 
     /// Says that so many events before it were left out.
-    pub(super) fn coalesce(&mut self, count: u32) {
+    pub(in crate::listener) fn coalesce(&mut self, count: u32) {
         self.document.coalesced = self.document.coalesced.saturating_add(count);
     }
 
     /// For log lines: `event 42 diskFull of "/mnt/l1"`.
-    pub(super) fn title(&self) -> String {
+    pub(in crate::listener) fn title(&self) -> String {
         let EventDocument { seq, event, .. } = &self.document;
         match &self.document.dir {
             Some(dir) => format!("event {seq} {event} of {dir:?}"),
@@ -70,9 +70,24 @@ impl Notice {
         }
     }
 
+    /// Number of the event.
+    pub(in crate::listener) fn seq(&self) -> u64 {
+        self.document.seq
+    }
+
+    /// Name of the event.
+    pub(in crate::listener) fn event(&self) -> &str {
+        &self.document.event
+    }
+
+    /// The JSON, one line without its line feed.
+    pub(in crate::listener) fn json(&self) -> String {
+        document::json(&self.document)
+    }
+
     /// The JSON for standard input: one line with its line feed.
     pub(super) fn input(&self) -> Vec<u8> {
-        let mut line = document::json(&self.document);
+        let mut line = self.json();
         line.push('\n');
         line.into_bytes()
     }

@@ -1,43 +1,29 @@
 //! Hooks: operators' executables that are run for events. The contract is that of the interface's
 //! page; what it leaves open is decided here and written in the documentation of the items below.
-//! Reading order: this file, `environment` (what a hook is told), `process` (one run), `worker` (when
-//! and how often).
+//! Reading order: this file, `environment` (what a hook is told), `process` (one run). When and
+//! how often is decided by the `courier`.
 
 mod environment;
 mod process;
-mod worker;
 
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use nix::errno::Errno;
 
+use super::courier::Run;
 use crate::clock::Clock;
 use crate::document::Host;
 use crate::health::event::{Event, EventKind};
 
+pub use super::courier::Verdict;
 pub(super) use environment::Notice;
-pub(super) use worker::{HookWorker, Limits, Surroundings};
-
-/// Runs of one hook at a time, each for another directory. A node has several disks behind one
-/// controller; when it dies, four calls of a paging service do no harm, and forty might.
-const MAX_PARALLEL: usize = 4;
+pub(super) use process::{Patience, Threads};
 
 /// Exit code by which a hook asks to be run again later (`EX_TEMPFAIL`).
 const TEMPORARY_FAILURE: i32 = 75;
-
-/// Stack of our threads: formatting an event with hundreds of directories is the most they do. With
-/// locked memory each stack counts in full.
-const STACK: usize = 256 << 10;
-
-fn thread_named(name: &str) -> thread::Builder {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .stack_size(STACK)
-}
 
 /// A hook, already validated.
 ///
@@ -129,17 +115,6 @@ impl std::fmt::Display for End {
     }
 }
 
-/// What a run means for the event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// It was taken.
-    Delivered,
-    /// It is tried again later.
-    Again,
-    /// It was refused; counted and not repeated.
-    Failed,
-}
-
 /// One run of a hook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome {
@@ -159,6 +134,26 @@ pub struct Outcome {
 #[must_use]
 pub fn run_once(options: &HookOptions, event: &Event, host: &Host) -> Outcome {
     let notice = Notice::new(event, host);
-    let (patience, threads) = (process::Patience::default(), Arc::default());
+    let (patience, threads) = (Patience::default(), Arc::default());
     process::run(options, &notice, &patience, &threads, &Clock::start())
+}
+
+/// Runs a hook for an event as the courier wants it. Returns at the latest after its time-out and
+/// the patience.
+pub(super) fn run(
+    options: &HookOptions,
+    notice: &Notice,
+    patience: &Patience,
+    threads: &Threads,
+    clock: &Clock,
+) -> Run {
+    let outcome = process::run(options, notice, patience, threads, clock);
+    Run {
+        verdict: outcome.end.verdict(),
+        end: outcome.end.to_string(),
+        wait: None,
+        duration: outcome.duration,
+        output: outcome.output,
+        output_dropped: outcome.output_dropped,
+    }
 }

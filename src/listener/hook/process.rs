@@ -19,9 +19,10 @@ use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::Pid;
 
 use super::environment::{Notice, PREFIX, PRIVATE};
-use super::{End, HookOptions, Outcome, thread_named};
+use super::{End, HookOptions, Outcome};
 use crate::clock::Clock;
 use crate::health::moment::Elapsed;
+use crate::listener::courier::{MAX_PARALLEL, thread_named};
 
 /// Output that is kept; the rest is read and thrown away. Part of the contract.
 pub(super) const MAX_OUTPUT: usize = 64 << 10;
@@ -32,18 +33,18 @@ const CHUNK: usize = 64 << 10;
 /// Threads of one hook that wait for a process: the parallel runs, and as many again that were given
 /// up and never came back. When there are more, the hook's disk is dead, and another thread would be
 /// lost with them.
-const MAX_THREADS: usize = 2 * super::MAX_PARALLEL;
+const MAX_THREADS: usize = 2 * MAX_PARALLEL;
 
 /// How long a run may take after it should be over. Shorter in tests.
 #[derive(Debug, Clone)]
 pub(in crate::listener) struct Patience {
     /// Between TERM and KILL. Part of the contract.
-    pub(super) grace: Duration,
+    pub(in crate::listener) grace: Duration,
     /// After KILL, for the kernel to end the process: instant unless it waits for a disk.
-    pub(super) kill: Duration,
+    pub(in crate::listener) kill: Duration,
     /// After the end of the command, for output that its children still hold: they may be meant to
     /// stay, and what is written is in the pipe already.
-    pub(super) output: Duration,
+    pub(in crate::listener) output: Duration,
 }
 
 impl Default for Patience {
@@ -57,7 +58,7 @@ impl Default for Patience {
 }
 
 /// Counts the threads that wait for processes of one hook.
-pub(super) type Threads = Arc<()>;
+pub(in crate::listener) type Threads = Arc<()>;
 
 /// Runs the hook once. Returns at the latest after its time-out and the patience.
 pub(super) fn run(

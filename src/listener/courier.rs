@@ -1,40 +1,55 @@
-//! When a hook is run and how often. One thread per hook starts the runs, each in a thread of its
-//! own: one at a time for a directory, some in parallel, again after a wait if it asks for that. An
-//! event is acknowledged when the hook took it or refused it for good, never before.
+//! When an event is brought to a hook or webhook and how often. One thread for each of them starts the
+//! runs, each in a thread of its own: one at a time for a directory, some in parallel, again after a
+//! wait if it asks for that. An event is acknowledged when it was taken or refused for good, never before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::process::{self, Patience, Threads};
-use super::{End, HookOptions, MAX_PARALLEL, Notice, Outcome, Verdict, thread_named};
+use super::backlog::{Backlog, Entry, LaneKey};
+use super::hook::{self, HookOptions, Notice, Patience, Threads};
+use super::outbox::Outbox;
+use super::webhook::Webhook;
+use super::{lock, wants};
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::health::event::EventKind;
 use crate::health::moment::Elapsed;
 use crate::health::snapshot::{Histogram, ListenerView};
-use crate::listener::backlog::{Backlog, Entry, LaneKey};
-use crate::listener::outbox::Outbox;
-use crate::listener::{lock, wants};
+
+/// Runs of one hook or webhook at a time, each for another directory. A node has several disks behind
+/// one controller; when it dies, four calls of a paging service do no harm, and forty might.
+pub(super) const MAX_PARALLEL: usize = 4;
+
+/// Stack of our threads: formatting an event with hundreds of directories is the most they do. With
+/// locked memory each stack counts in full.
+const STACK: usize = 256 << 10;
+
+pub(super) fn thread_named(name: &str) -> thread::Builder {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(STACK)
+}
 
 /// Events of one directory that wait behind the one that is running: the first and the newest. What
 /// was between is history by the time the hook gets to it. Part of the contract.
 const LANE_LIMIT: usize = 2;
 
-/// Events that wait for one hook in all: both of each of 1000 directories, twice what a node is
+/// Events that wait for one receiver in all: both of each of 1000 directories, twice what a node is
 /// built for, about 4 MiB.
 const LIMIT: usize = 2000;
 
-/// Characters of a hook's trouble, its output among them, that are shown as a problem: a few lines
+/// Characters of a receiver's trouble, its output among them, that are shown as a problem: a few lines
 /// of the status page. All of it is in the log.
 const MAX_SHOWN: usize = 400;
 
 /// Limits that tests shorten.
 #[derive(Debug, Clone)]
-pub(in crate::listener) struct Limits {
+pub(super) struct Limits {
     /// For each run.
     pub(super) patience: Patience,
     /// Wait before the second try: what asked for it is rarely over sooner.
@@ -60,7 +75,7 @@ impl Default for Limits {
 #[cfg(test)]
 impl Limits {
     /// A second instead of an hour, and no more patience than a test needs.
-    pub(in crate::listener) fn short() -> Limits {
+    pub(super) fn short() -> Limits {
         Limits {
             patience: Patience {
                 grace: Duration::from_millis(100),
@@ -73,23 +88,80 @@ impl Limits {
     }
 }
 
-/// What all hooks of a dispatcher share.
+/// What all couriers of a dispatcher share.
 #[derive(Clone)]
-pub(in crate::listener) struct Surroundings {
-    pub(in crate::listener) outbox: Arc<dyn Outbox>,
-    pub(in crate::listener) clock: Clock,
-    pub(in crate::listener) limits: Limits,
+pub(super) struct Surroundings {
+    pub(super) outbox: Arc<dyn Outbox>,
+    pub(super) clock: Clock,
+    pub(super) limits: Limits,
     /// Touched whenever a run begins or ends.
-    pub(in crate::listener) settled: watch::Sender<()>,
+    pub(super) settled: watch::Sender<()>,
 }
 
-/// A hook at work. Dropping it begins nothing new.
-pub(in crate::listener) struct HookWorker {
+/// What a courier runs for an event.
+#[derive(Debug, Clone)]
+pub(super) enum Receiver {
+    Hook(HookOptions),
+    Webhook(Webhook),
+}
+
+impl Receiver {
+    pub(super) fn name(&self) -> &str {
+        match self {
+            Receiver::Hook(hook) => &hook.name,
+            Receiver::Webhook(webhook) => &webhook.options().name,
+        }
+    }
+
+    fn events(&self) -> &[EventKind] {
+        match self {
+            Receiver::Hook(hook) => &hook.events,
+            Receiver::Webhook(webhook) => &webhook.options().events,
+        }
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Receiver::Hook(_) => "hook",
+            Receiver::Webhook(_) => "webhook",
+        }
+    }
+}
+
+/// How one run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) verdict: Verdict,
+    /// In words.
+    pub(super) end: String,
+    /// It asks not to be tried again before that.
+    pub(super) wait: Option<Duration>,
+    pub(super) duration: Duration,
+    /// What was said about it.
+    pub(super) output: String,
+    /// Bytes of that which were thrown away.
+    pub(super) output_dropped: u64,
+}
+
+/// What a run means for the event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was taken.
+    Delivered,
+    /// It is tried again later.
+    Again,
+    /// It was refused; counted and not repeated.
+    Failed,
+}
+
+/// A hook or webhook at work. Dropping it begins nothing new.
+pub(super) struct Courier {
     shared: Arc<Shared>,
 }
 
 struct Shared {
     name: String,
+    kind: &'static str,
     around: Surroundings,
     threads: Threads,
     state: Mutex<State>,
@@ -97,7 +169,7 @@ struct Shared {
 }
 
 struct State {
-    options: Arc<HookOptions>,
+    receiver: Arc<Receiver>,
     backlog: Backlog<Notice>,
     /// Deliveries begun and not ended; their lanes are busy.
     deliveries: BTreeMap<LaneKey, Delivery>,
@@ -115,7 +187,7 @@ enum Phase {
     Working,
     /// The agent stops: what is not acknowledged is delivered by the next one.
     Stopped,
-    /// The hook is not configured any more: nothing will ever deliver what it has not taken.
+    /// The receiver is not configured any more: nothing will ever deliver what it has not taken.
     Removed,
 }
 
@@ -171,19 +243,20 @@ impl State {
     fn judge(
         &mut self,
         lane: &LaneKey,
-        outcome: &Outcome,
+        run: &Run,
         now: Elapsed,
         limits: &Limits,
     ) -> Option<Verdict> {
         let delivery = self.deliveries.get_mut(lane)?;
-        self.durations.observe(outcome.duration);
-        match outcome.end.verdict() {
+        self.durations.observe(run.duration);
+        match run.verdict {
             Verdict::Delivered => {
                 self.delivered += 1;
                 return Some(Verdict::Delivered);
             }
             Verdict::Again if self.phase != Phase::Removed && !delivery.last => {
-                let next_try = now + delivery.backoff.next_wait(fastrand::f64());
+                let wait = delivery.backoff.next_wait(fastrand::f64());
+                let next_try = now + wait.max(run.wait.unwrap_or_default());
                 if next_try <= delivery.first_try + limits.retry_age {
                     self.retried += 1;
                     delivery.next_try = Some(next_try);
@@ -197,14 +270,15 @@ impl State {
     }
 }
 
-impl HookWorker {
-    pub(in crate::listener) fn start(options: HookOptions, around: Surroundings) -> HookWorker {
+impl Courier {
+    pub(super) fn start(receiver: Receiver, around: Surroundings) -> Courier {
         let shared = Arc::new(Shared {
-            name: options.name.clone(),
+            name: receiver.name().to_owned(),
+            kind: receiver.kind(),
             around,
             threads: Arc::default(),
             state: Mutex::new(State {
-                options: Arc::new(options),
+                receiver: Arc::new(receiver),
                 backlog: Backlog::new(LANE_LIMIT, LIMIT),
                 deliveries: BTreeMap::new(),
                 phase: Phase::Working,
@@ -217,25 +291,29 @@ impl HookWorker {
             }),
             wake: Condvar::new(),
         });
-        let thread = thread_named("hook");
+        let thread = thread_named(shared.kind);
         let worker = Arc::clone(&shared);
         if let Err(error) = thread.spawn(move || worker.work()) {
-            let problem = format!("hook {} has no thread: {error}", shared.name);
+            let problem = format!("{} {} has no thread: {error}", shared.kind, shared.name);
             lock(&shared.state).problem = Some(problem);
         }
-        HookWorker { shared }
+        Courier { shared }
     }
 
-    pub(in crate::listener) fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         &self.shared.name
     }
 
-    pub(in crate::listener) fn wants(&self, kind: EventKind) -> bool {
-        wants(&lock(&self.shared.state).options.events, kind)
+    pub(super) fn kind(&self) -> &'static str {
+        self.shared.kind
+    }
+
+    pub(super) fn wants(&self, kind: EventKind) -> bool {
+        wants(lock(&self.shared.state).receiver.events(), kind)
     }
 
     /// Takes in an event. Never blocks.
-    pub(in crate::listener) fn push(&self, seq: u64, notice: Notice) {
+    pub(super) fn push(&self, seq: u64, notice: Notice) {
         let mut state = lock(&self.shared.state);
         if state.phase != Phase::Working {
             return;
@@ -249,22 +327,22 @@ impl HookWorker {
     }
 
     /// Counts an event that could not be taken in at all.
-    pub(in crate::listener) fn lose(&self, problem: String) {
+    pub(super) fn lose(&self, problem: String) {
         let mut state = lock(&self.shared.state);
         state.failed += 1;
         state.problem = Some(problem);
     }
 
     /// New options from the next run on. What waits, waits on.
-    pub(in crate::listener) fn configure(&self, options: HookOptions) {
-        lock(&self.shared.state).options = Arc::new(options);
+    pub(super) fn configure(&self, receiver: Receiver) {
+        lock(&self.shared.state).receiver = Arc::new(receiver);
     }
 
-    pub(in crate::listener) fn view(&self) -> ListenerView {
+    pub(super) fn view(&self) -> ListenerView {
         let state = lock(&self.shared.state);
         ListenerView {
             name: self.shared.name.clone(),
-            kind: "hook",
+            kind: self.shared.kind,
             delivered: state.delivered,
             failed: state.failed,
             retried: state.retried,
@@ -275,23 +353,23 @@ impl HookWorker {
     }
 
     /// What was wrong with the newest run; none when it was well.
-    pub(in crate::listener) fn problem(&self) -> Option<String> {
+    pub(super) fn problem(&self) -> Option<String> {
         lock(&self.shared.state).problem.clone()
     }
 
     /// All that can be begun was begun.
-    pub(in crate::listener) fn has_begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         let state = lock(&self.shared.state);
         state.running() >= MAX_PARALLEL || !state.backlog.has_ready()
     }
 
     /// No run is going on.
-    pub(in crate::listener) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         lock(&self.shared.state).running() == 0
     }
 
     /// Begins nothing new. What is running may end and is acknowledged.
-    pub(in crate::listener) fn stop(&self) {
+    pub(super) fn stop(&self) {
         let mut state = lock(&self.shared.state);
         if state.phase == Phase::Working {
             state.phase = Phase::Stopped;
@@ -299,9 +377,9 @@ impl HookWorker {
         self.shared.wake.notify_one();
     }
 
-    /// The hook is not configured any more: what waits is ended, acknowledged and counted. A run
+    /// The receiver is not configured any more: what waits is ended, acknowledged and counted. A run
     /// that is going on may end; it is not repeated.
-    pub(in crate::listener) fn remove(&self) -> u64 {
+    pub(super) fn remove(&self) -> u64 {
         let mut state = lock(&self.shared.state);
         state.phase = Phase::Removed;
         let waiting = state
@@ -317,7 +395,7 @@ impl HookWorker {
 
     /// Directories that are not kept are not watched any more: what waits for them is ended and
     /// acknowledged. A run that is going on may end; it is not repeated.
-    pub(in crate::listener) fn keep_dirs(&self, dirs: &BTreeSet<PathBuf>) -> u64 {
+    pub(super) fn keep_dirs(&self, dirs: &BTreeSet<PathBuf>) -> u64 {
         let keep = |lane: &LaneKey| lane.as_ref().is_none_or(|dir| dirs.contains(dir));
         let mut state = lock(&self.shared.state);
         let mut ended = state.backlog.remove_lanes(keep);
@@ -341,7 +419,7 @@ impl HookWorker {
     }
 }
 
-impl Drop for HookWorker {
+impl Drop for Courier {
     fn drop(&mut self) {
         self.stop();
     }
@@ -354,7 +432,7 @@ impl Shared {
         }
     }
 
-    /// Begins runs as they become due, until the hook is stopped or removed.
+    /// Begins runs as they become due, until the receiver is stopped or removed.
     fn work(self: Arc<Shared>) {
         let mut state = lock(&self.state);
         while state.phase == Phase::Working {
@@ -383,44 +461,51 @@ impl Shared {
     /// Runs a delivery in a thread of its own.
     fn run(self: &Arc<Shared>, lane: LaneKey) {
         let (shared, its) = (Arc::clone(self), lane.clone());
-        let thread = thread_named("hook run");
+        let thread = thread_named("delivery");
         let spawned = thread.spawn(move || {
-            let Some((options, notice)) = shared.delivery(&its) else {
+            let Some((receiver, notice)) = shared.delivery(&its) else {
                 return;
             };
             let around = &shared.around;
-            let patience = &around.limits.patience;
-            let outcome = process::run(&options, &notice, patience, &shared.threads, &around.clock);
-            shared.ended(&its, &notice, &outcome);
+            let run = match &*receiver {
+                Receiver::Hook(options) => {
+                    let patience = &around.limits.patience;
+                    hook::run(options, &notice, patience, &shared.threads, &around.clock)
+                }
+                Receiver::Webhook(webhook) => webhook.post(&notice, &around.clock),
+            };
+            shared.ended(&its, &notice, &run);
         });
         if let Err(error) = spawned
             && let Some((_, notice)) = self.delivery(&lane)
         {
-            let outcome = Outcome {
-                end: End::not_run("its thread", &error),
+            let run = Run {
+                verdict: Verdict::Again,
+                end: format!("it has no thread: {error}"),
+                wait: None,
                 duration: Duration::ZERO,
                 output: String::new(),
                 output_dropped: 0,
             };
-            self.ended(&lane, &notice, &outcome);
+            self.ended(&lane, &notice, &run);
         }
         self.around.settled.send_replace(());
     }
 
-    fn delivery(&self, lane: &LaneKey) -> Option<(Arc<HookOptions>, Notice)> {
+    fn delivery(&self, lane: &LaneKey) -> Option<(Arc<Receiver>, Notice)> {
         let state = lock(&self.state);
         let delivery = state.deliveries.get(lane)?;
-        Some((Arc::clone(&state.options), delivery.entry.event.clone()))
+        Some((Arc::clone(&state.receiver), delivery.entry.event.clone()))
     }
 
     /// Draws the consequences of a run.
-    fn ended(&self, lane: &LaneKey, notice: &Notice, outcome: &Outcome) {
+    fn ended(&self, lane: &LaneKey, notice: &Notice, run: &Run) {
         let now = self.around.clock.elapsed();
         let mut state = lock(&self.state);
-        let Some(verdict) = state.judge(lane, outcome, now, &self.around.limits) else {
+        let Some(verdict) = state.judge(lane, run, now, &self.around.limits) else {
             return;
         };
-        let text = self.text(notice, outcome, verdict);
+        let text = self.text(notice, run, verdict);
         let shown = text.chars().take(MAX_SHOWN).collect();
         state.problem = (verdict != Verdict::Delivered).then_some(shown);
         if verdict != Verdict::Again {
@@ -440,21 +525,25 @@ impl Shared {
     }
 
     /// A run in words, with its output.
-    fn text(&self, notice: &Notice, outcome: &Outcome, verdict: Verdict) -> String {
-        let (name, title, end) = (&self.name, notice.title(), &outcome.end);
-        let seconds = outcome.duration.as_secs_f64();
+    fn text(&self, notice: &Notice, run: &Run, verdict: Verdict) -> String {
+        let (kind, name, title, end) = (self.kind, &self.name, notice.title(), &run.end);
+        let seconds = run.duration.as_secs_f64();
         let mut text = match verdict {
-            Verdict::Delivered => format!("hook {name} took {title} in {seconds:.2} s"),
+            Verdict::Delivered => format!("{kind} {name} took {title} in {seconds:.2} s"),
             Verdict::Again => {
-                format!("hook {name} will be tried again with {title}: {end} after {seconds:.2} s")
+                format!(
+                    "{kind} {name} will be tried again with {title}: {end} after {seconds:.2} s"
+                )
             }
-            Verdict::Failed => format!("hook {name} failed on {title}: {end} after {seconds:.2} s"),
+            Verdict::Failed => {
+                format!("{kind} {name} failed on {title}: {end} after {seconds:.2} s")
+            }
         };
-        if !outcome.output.is_empty() {
-            text += &format!(", output {:?}", outcome.output.trim_end());
+        if !run.output.is_empty() {
+            text += &format!(", output {:?}", run.output.trim_end());
         }
-        if outcome.output_dropped > 0 {
-            text += &format!(" and {} bytes more", outcome.output_dropped);
+        if run.output_dropped > 0 {
+            text += &format!(" and {} bytes more", run.output_dropped);
         }
         text
     }
