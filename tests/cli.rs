@@ -2,6 +2,8 @@
 //! agent is made up here; that the real one speaks the same is tested with it.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // all of it is tests
 
+#[path = "cli/alertmanager.rs"]
+mod alertmanager;
 #[path = "cli/listeners.rs"]
 mod listeners;
 #[path = "cli/mode.rs"]

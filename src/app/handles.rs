@@ -14,7 +14,7 @@ use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
 use crate::http::{Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
-use crate::listener::Dispatcher;
+use crate::listener::{Alertmanager, Dispatcher};
 use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;
 use crate::state::Store;
@@ -40,6 +40,7 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(super) dispatcher: Dispatcher,
+    pub(super) alertmanager: Option<Alertmanager>,
     pub(super) store: Store,
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) reload_ok: Arc<AtomicBool>,
@@ -110,7 +111,7 @@ impl Parts {
 
     fn self_view(&self) -> Arc<dyn Fn() -> SelfView + Send + Sync> {
         let (dispatcher, store) = (self.dispatcher.clone(), self.store.clone());
-        let reload_ok = Arc::clone(&self.reload_ok);
+        let (reload_ok, alertmanager) = (Arc::clone(&self.reload_ok), self.alertmanager.clone());
         let dropped = Arc::clone(&self.log_dropped);
         let first = self.first_problems.clone();
         Arc::new(move || {
@@ -119,8 +120,13 @@ impl Parts {
             problems.extend(health.problem);
             problems.extend(store.textfile_problem());
             problems.extend(dispatcher.problems());
+            let mut listeners = dispatcher.views();
+            if let Some(alertmanager) = &alertmanager {
+                problems.extend(alertmanager.problems());
+                listeners.extend(alertmanager.views());
+            }
             SelfView {
-                listeners: dispatcher.views(),
+                listeners,
                 state_store_ok: health.ok,
                 config_reload_ok: reload_ok.load(Ordering::Relaxed),
                 log_lines_dropped: dropped(),

@@ -1,9 +1,18 @@
 //! The listeners of a configuration, as the listener room takes them. The files of webhooks are read
 //! here, once for each configuration, from a thread that may wait for their disk.
 
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::clock::Clock;
 use crate::config::{Config, Problems, WebhookConfig};
+use crate::document::Host;
+use crate::health::snapshot::Snapshot;
 use crate::http_client::{Authorities, Url};
-use crate::listener::{HookOptions, Listener, Webhook, WebhookOptions};
+use crate::listener::{
+    Alertmanager, AlertmanagerOptions, HookOptions, Listener, Webhook, WebhookOptions,
+};
 
 /// The hooks of a configuration.
 #[must_use]
@@ -40,6 +49,36 @@ pub fn webhook(config: &WebhookConfig) -> Result<Webhook, Problems> {
         timeout: config.timeout,
     };
     Webhook::new(options).map_err(|error| unusable(&error))
+}
+
+/// Who is told of alerts, where somebody is. May block on a disk.
+///
+/// # Errors
+/// The file with certificates cannot be used.
+pub(super) fn alertmanager(
+    config: &Config,
+    snapshots: &watch::Receiver<Arc<Snapshot>>,
+    host: &Host,
+    clock: &Clock,
+) -> Result<Option<Alertmanager>, anyhow::Error> {
+    let Some(config) = &config.alertmanager else {
+        return Ok(None);
+    };
+    let urls: Result<Vec<Url>, _> = config.urls.iter().map(|url| Url::parse(url)).collect();
+    let urls = urls?;
+    let authorities = match config.read_ca()? {
+        Some(pem) => Authorities::of_pem(&pem)?,
+        None if urls.iter().any(|url| url.scheme() == "https") => Authorities::of_system()?,
+        None => Authorities::none(),
+    };
+    let options = AlertmanagerOptions { urls, authorities };
+    let (snapshots, host) = (snapshots.clone(), host.clone());
+    Ok(Some(Alertmanager::start(
+        options,
+        snapshots,
+        host,
+        clock.clone(),
+    )?))
 }
 
 /// All listeners. May block on disks.

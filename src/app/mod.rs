@@ -223,11 +223,13 @@ impl Agent {
         };
         let beside = Beside::start(&config, joints)?;
         let reload_ok = Arc::new(AtomicBool::new(true));
+        let alertmanager = listeners::alertmanager(&config, &snapshots, &host, &clock)?;
         let parts = handles::Parts {
             about: about(host),
             clock,
             snapshots,
             dispatcher: dispatcher.clone(),
+            alertmanager,
             store: store.clone(),
             actions: actions.clone(),
             reload_ok: Arc::clone(&reload_ok),

@@ -32,6 +32,9 @@ pub fn show(config: &Config) -> String {
     if config.textfile.is_some() {
         section(&mut text, Section::Textfile, &origin.node);
     }
+    if config.alertmanager.is_some() {
+        section(&mut text, Section::Alertmanager, &origin.node);
+    }
     for webhook in &origin.webhooks {
         section(&mut text, Section::Webhook, webhook);
     }

@@ -31,6 +31,8 @@ pub(super) struct FileSettings {
     pub(super) bookie: bool,
     /// There is a `[textfile]`, and where.
     pub(super) textfile: Option<Place>,
+    /// There is an `[alertmanager]`, and where.
+    pub(super) alertmanager: Option<Place>,
     /// The file could be read and is TOML, so what is not here is not in the file.
     pub(super) sound: bool,
 }
@@ -116,8 +118,11 @@ impl Reader<'_> {
                     self.entries(section, list);
                 }
                 (Some(section), DeValue::Table(table)) if !section.is_list() => {
-                    if section == Section::Textfile {
-                        self.settings.textfile = Some(self.place(raw));
+                    let place = self.place(raw);
+                    match section {
+                        Section::Textfile => self.settings.textfile = Some(place),
+                        Section::Alertmanager => self.settings.alertmanager = Some(place),
+                        _ => {}
                     }
                     self.section(section, table);
                 }

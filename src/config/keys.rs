@@ -22,10 +22,11 @@ pub(super) enum Section {
     /// `[[webhook]]`.
     Webhook,
     Textfile,
+    Alertmanager,
 }
 
 impl Section {
-    pub(super) const ALL: [Section; 10] = [
+    pub(super) const ALL: [Section; 11] = [
         Section::Top,
         Section::Thresholds,
         Section::Probe,
@@ -36,6 +37,7 @@ impl Section {
         Section::Hook,
         Section::Webhook,
         Section::Textfile,
+        Section::Alertmanager,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -50,6 +52,7 @@ impl Section {
             Section::Hook => "hook",
             Section::Webhook => "webhook",
             Section::Textfile => "textfile",
+            Section::Alertmanager => "alertmanager",
         }
     }
 
@@ -106,6 +109,11 @@ impl Section {
             Section::Textfile => {
                 "The metrics as a file for node_exporter's textfile collector, dirkeeper.prom: those of \
                  /metrics without process_*. Written each 15 s by a rename, removed when the agent ends."
+            }
+            Section::Alertmanager => {
+                "Alertmanagers that are told which alerts there are: one for each bad axis of a \
+                 directory, and for a wrong or held mode, a bookie that is down and a claim without an \
+                 agent. Repeated each minute, ended when it is over."
             }
         }
     }
@@ -367,6 +375,12 @@ keys! {
         TextfileDirectory "directory", Kind::Path, Must("\"/var/lib/prometheus/node-exporter\""), Reload,
             "The directory that node_exporter reads; the agent's user has to be allowed to write there.";
     }
+    Alertmanager {
+        AlertmanagerUrls "urls", Kind::Urls, Must("[\"http://127.0.0.1:9093\"]"), Restart,
+            "Every instance; each is told everything, as Prometheus does. Without /api/v2.";
+        AlertmanagerCa "ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Restart,
+            "Certificates that theirs are checked against, instead of those that the machine trusts.";
+    }
 }
 
 impl Key {
@@ -416,7 +430,7 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 3] = ["alertmanager", "reclaim", "drain"];
+pub(super) const LATER: [&str; 2] = ["reclaim", "drain"];
 
 #[cfg(test)]
 mod tests {

@@ -84,6 +84,7 @@ impl Slot {
         version Version BookieVersion;
         any_full AnyFull Option<bool>;
         events Events Vec<EventKind>;
+        urls Urls Vec<String>;
         command Command Vec<String>;
     }
 }

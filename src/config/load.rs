@@ -17,7 +17,9 @@ use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
 use super::webhooks;
 use super::zookeeper;
-use super::{Config, EventsConfig, HookConfig, LogLevel, Origin, Sources, WebhookConfig};
+use super::{
+    AlertmanagerConfig, Config, EventsConfig, HookConfig, LogLevel, Origin, Sources, WebhookConfig,
+};
 use crate::health::dir::path_text;
 use crate::health::policy::Policy;
 
@@ -83,6 +85,9 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     if let Some(place) = &settings.textfile {
         dirs::required(&settings.node, Key::TextfileDirectory, place, &mut problems);
     }
+    if let Some(place) = &settings.alertmanager {
+        dirs::required(&settings.node, Key::AlertmanagerUrls, place, &mut problems);
+    }
     whole(&node, &dirs, &mut problems);
     bookie::can_enforce(&bookie, zookeeper.is_some(), &mut problems);
     let mut config = finish(node, dirs, (hooks, webhooks), bookie, files, problems)?;
@@ -124,6 +129,7 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
         .clone_from(&old.control_token_file);
     config.events = old.events;
     config.zookeeper.clone_from(&old.zookeeper);
+    config.alertmanager.clone_from(&old.alertmanager);
     Ok(config)
 }
 
@@ -163,11 +169,12 @@ fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
 }
 
 /// Sections of the agent itself.
-const ONCE: [Section; 4] = [
+const ONCE: [Section; 5] = [
     Section::Top,
     Section::Events,
     Section::ZooKeeper,
     Section::Textfile,
+    Section::Alertmanager,
 ];
 
 /// Everything that is there once, with defaults.
@@ -260,6 +267,13 @@ fn finish(
         hooks,
         webhooks,
         textfile: node.slot(Key::TextfileDirectory).path(),
+        alertmanager: node
+            .slot(Key::AlertmanagerUrls)
+            .urls()
+            .map(|urls| AlertmanagerConfig {
+                urls,
+                ca: node.slot(Key::AlertmanagerCa).path(),
+            }),
         events: EventsConfig {
             retention_bytes: node.slot(Key::RetentionBytes).size().unwrap_or_default(),
             retention_age: node.slot(Key::RetentionAge).duration().unwrap_or_default(),

@@ -42,7 +42,7 @@ pub use reference::{documentation, reference_file};
 pub use source::SourceFile;
 pub use value::{BookieVersion, Secret};
 pub use watch::{Watch, watch};
-pub use webhooks::{WebhookConfig, WebhookFiles};
+pub use webhooks::{AlertmanagerConfig, WebhookConfig, WebhookFiles};
 pub use zookeeper::{ZooKeeperConfig, ZooKeeperFiles};
 
 use crate::health::dir::Dir;
@@ -148,6 +148,8 @@ pub struct Config {
     pub webhooks: Vec<WebhookConfig>,
     /// Where the metrics are written as a textfile.
     pub textfile: Option<PathBuf>,
+    /// The Alertmanagers that are told.
+    pub alertmanager: Option<AlertmanagerConfig>,
     /// The event log.
     pub events: EventsConfig,
     /// How directories count for the wanted mode, and how often a bad status is repeated.

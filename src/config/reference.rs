@@ -23,9 +23,9 @@ pub fn reference_file() -> String {
         let header = section.header();
         match section {
             Section::Top => {}
-            section if section.is_list() || section == Section::Textfile => {
-                text.push_str(&format!("# {header}\n"))
-            }
+            // With keys that have to be set.
+            Section::Textfile | Section::Alertmanager => text.push_str(&format!("# {header}\n")),
+            section if section.is_list() => text.push_str(&format!("# {header}\n")),
             // The section alone says that there is a bookie.
             Section::Bookie => text.push_str(&format!("#{header}\n")),
             _ => text.push_str(&format!("{header}\n")),

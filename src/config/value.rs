@@ -8,7 +8,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::problem::Wrong;
-use super::url::url;
+use super::url::{url, urls};
 use super::zookeeper;
 use crate::health::dir::{path_text, steers};
 use crate::health::event::EventKind;
@@ -37,6 +37,8 @@ pub(super) enum Kind {
     Url,
     /// A URL that is used as it is, down to its last slash.
     Endpoint,
+    /// A list of URLs, without their last slash.
+    Urls,
     /// A metadata service that is a ZooKeeper.
     Metadata,
     /// `digest:user:password`; never shown.
@@ -69,6 +71,7 @@ pub(super) enum Value {
     /// None: as the bookie itself runs.
     AnyFull(Option<bool>),
     Events(Vec<EventKind>),
+    Urls(Vec<String>),
     Command(Vec<String>),
 }
 
@@ -153,6 +156,7 @@ impl Kind {
             Kind::Count { min, max } => count(raw, min, max),
             Kind::AnyFull => any_full(raw),
             Kind::Events => events(raw),
+            Kind::Urls => urls(raw),
             Kind::Command => command(raw),
             Kind::Path
             | Kind::Address
@@ -207,6 +211,7 @@ impl Kind {
             Kind::Path => "absolute path".to_owned(),
             Kind::Address => "IP address and port".to_owned(),
             Kind::Url | Kind::Endpoint => "URL".to_owned(),
+            Kind::Urls => "list of URLs".to_owned(),
             Kind::Metadata => "URI of a ZooKeeper".to_owned(),
             Kind::Auth => "scheme, user and password".to_owned(),
             Kind::Node => "absolute path in ZooKeeper".to_owned(),
@@ -237,6 +242,7 @@ impl Value {
             Value::AnyFull(None) => quote("bookie"),
             Value::AnyFull(Some(flag)) => flag.to_string(),
             Value::Events(kinds) => list(kinds.iter().map(|kind| kind.name())),
+            Value::Urls(urls) => list(urls.iter().map(String::as_str)),
             Value::Command(words) => list(words.iter().map(String::as_str)),
         }
     }

@@ -1,4 +1,4 @@
-//! `[[webhook]]` sections to webhooks, and the files that they name.
+//! `[[webhook]]` sections and `[alertmanager]` to values, and the files that they name.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -31,6 +31,31 @@ pub struct WebhookConfig {
     pub ca: Option<PathBuf>,
     /// How long one request may take.
     pub timeout: Duration,
+}
+
+/// The Alertmanagers that are told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlertmanagerConfig {
+    /// Their addresses; never empty.
+    pub urls: Vec<String>,
+    /// File with the authorities for their certificates.
+    pub ca: Option<PathBuf>,
+}
+
+impl AlertmanagerConfig {
+    /// Reads its file, if there is one. May block on its disk.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read_ca(&self) -> Result<Option<Vec<u8>>, Problems> {
+        let Some(path) = &self.ca else {
+            return Ok(None);
+        };
+        let mut problems = Problems::default();
+        let remedy = "name a file that the agent can read";
+        let bytes = source::read(path, remedy, &mut Vec::new(), &mut problems);
+        bytes.map(Some).ok_or(problems)
+    }
 }
 
 /// What the files of a webhook hold.

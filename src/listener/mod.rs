@@ -1,8 +1,10 @@
 //! Listeners: who is told about events, and how. The monitor loop hands each event to the
 //! [`Dispatcher`] and goes on; each listener has its own bounded backlog and its own thread, so that
 //! none can delay the loop or another listener. Reading order: `backlog` (pure), `dispatcher`,
-//! `callback`, `log`, `courier` with `hook` and `webhook`.
+//! `callback`, `log`, `courier` with `hook` and `webhook`. Beside them `alertmanager`, which follows the snapshot and
+//! takes no events.
 
+pub mod alertmanager;
 mod backlog;
 mod callback;
 mod courier;
@@ -18,6 +20,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::health::event::{Event, EventKind};
 
+pub use alertmanager::{Alertmanager, AlertmanagerOptions};
 pub use courier::Verdict;
 pub use dispatcher::Dispatcher;
 pub use hook::HookOptions;

@@ -9,7 +9,7 @@ use nix::unistd::Pid;
 use super::*;
 
 /// A configuration of one directory, which is there, and these sections.
-fn configuration(folder: &Path, sections: &str) -> String {
+pub(super) fn configuration(folder: &Path, sections: &str) -> String {
     let dir = folder.join("l1");
     fs::create_dir_all(&dir).unwrap();
     let file = folder.join("dirkeeper.toml");
@@ -21,13 +21,13 @@ fn configuration(folder: &Path, sections: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-fn signal(agent: &EndsWithTest, signal: Signal) {
+pub(super) fn signal(agent: &EndsWithTest, signal: Signal) {
     let pid = i32::try_from(agent.0.id()).unwrap();
     kill(Pid::from_raw(pid), signal).unwrap();
 }
 
 /// Waits until it holds.
-fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(super) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let clock = Clock::start();
     while !holds() {
         assert!(clock.elapsed() < PATIENCE, "never: {what}");
