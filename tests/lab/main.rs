@@ -106,6 +106,7 @@ const LONG: &[Fault] = &[
     test("may_stop", reconcile::may_stop),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test("six_at_once", floor::six_at_once),
+    test("journals_one_at_a_time", floor::journals_one_at_a_time),
     test("ledger_disk_alone", ledger_disk::alone),
     test("ledger_disk_enforced", ledger_disk::enforced),
     test("journal_another_sorted", journal_disk::another_file_sorted),
