@@ -64,6 +64,7 @@ const LONG: &[Fault] = &[
         "admin_hangs_without_zookeeper",
         admin::hangs_without_zookeeper,
     ),
+    test("held_and_let_go_4_14_7", reconcile::held_and_let_go_4_14_7),
     test("held_and_let_go_4_16_6", reconcile::held_and_let_go_4_16_6),
     test("held_and_let_go_4_18_0", reconcile::held_and_let_go_4_18_0),
     test("never_told_4_14_7", reconcile::never_told_4_14_7),
