@@ -4,7 +4,8 @@
 //!
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
-//! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
+//! `schedule`, `track` (one directory), `tracks` (the list of them) and `tracker`, which joins them, with
+//! the `pins` of all. `journal`, `restart` and `layout`
 //! judge what the bookie needs beside; `bookie` joins them with the tracks. `words`: numbers for people.
 
 pub mod access;
@@ -23,6 +24,7 @@ pub mod moment;
 pub mod node;
 pub mod observation;
 pub mod outlier;
+mod pins;
 pub mod policy;
 pub mod restart;
 mod root_disk;
@@ -32,5 +34,6 @@ pub mod space;
 pub mod status;
 pub mod track;
 pub mod tracker;
+mod tracks;
 mod view;
 pub mod words;
