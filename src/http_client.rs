@@ -1,12 +1,16 @@
 //! The one HTTP client: short time-outs, bounded bodies, a reader of event streams that connects
-//! again by itself. Plain HTTP only; it knows nothing of what it carries, and prints nothing.
+//! again by itself. TLS only with the authorities that it is given; it knows nothing of what it
+//! carries, and prints nothing.
 //!
-//! Names are looked up on the runtime's own blocking thread, so a host name (not an address) may
-//! wait for a dead disk under /etc: in the agent, use addresses or load names at the start.
+//! `localhost` is known here. Other names are looked up on the runtime's own blocking thread, so a
+//! name may wait for a dead disk under /etc: in the agent, use addresses.
 
 mod sse;
+mod tls;
 
 use std::error::Error;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
@@ -14,6 +18,7 @@ use reqwest::{Client, RequestBuilder, Response, redirect};
 
 pub use reqwest::Url;
 pub use sse::{Follower, Heard, Message};
+pub use tls::{TlsError, TlsOptions};
 
 /// An agent answers from memory: a connection that takes longer will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -32,6 +37,21 @@ pub const MAX_ANSWER: usize = 16 << 20;
 /// How much of a refusal is read and shown: enough for a sentence.
 const MAX_REFUSAL: usize = 1 << 10;
 
+/// What one call may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// From the call to the last byte of its answer.
+    pub time: Duration,
+    /// Bytes of its answer.
+    pub bytes: usize,
+}
+
+/// What a call may take that does not say otherwise.
+const USUAL: Limits = Limits {
+    time: ANSWER_TIMEOUT,
+    bytes: MAX_ANSWER,
+};
+
 /// What can go wrong with a request.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
@@ -41,6 +61,14 @@ pub enum HttpError {
     /// Nobody took the connection.
     #[error("no answer from {url}")]
     Unreachable {
+        /// Who was asked.
+        url: Url,
+        /// Why.
+        source: Innermost,
+    },
+    /// Somebody took the connection, and one side does not trust the other.
+    #[error("no secure connection to {url}")]
+    Untrusted {
         /// Who was asked.
         url: Url,
         /// Why.
@@ -94,17 +122,20 @@ impl HttpError {
             HttpError::Unreachable { .. } | HttpError::TimedOut { .. } => true,
             HttpError::Broken { .. } => true,
             HttpError::Refused { status, .. } => *status == 429 || 500 <= *status,
-            HttpError::Client(_) | HttpError::TooLong { .. } | HttpError::NotAStream { .. } => {
-                false
-            }
+            HttpError::Client(_)
+            | HttpError::Untrusted { .. }
+            | HttpError::TooLong { .. }
+            | HttpError::NotAStream { .. } => false,
         }
     }
 
     fn of(url: &Url, error: &reqwest::Error) -> HttpError {
         let url = url.clone();
-        let source = Innermost::of(error);
+        let source = Innermost::new(error);
         if error.is_timeout() {
             HttpError::TimedOut { url }
+        } else if is_of_tls(error) {
+            HttpError::Untrusted { url, source }
         } else if error.is_connect() {
             HttpError::Unreachable { url, source }
         } else {
@@ -120,13 +151,32 @@ impl HttpError {
 pub struct Innermost(String);
 
 impl Innermost {
-    fn of(error: &reqwest::Error) -> Innermost {
-        let mut innermost: &(dyn Error + 'static) = error;
+    fn new(error: &(dyn Error + 'static)) -> Innermost {
+        let mut innermost = error;
         while let Some(source) = innermost.source() {
             innermost = source;
         }
         Innermost(innermost.to_string())
     }
+}
+
+/// The request failed because of the encryption, before or after the connection was there.
+fn is_of_tls(error: &reqwest::Error) -> bool {
+    let mut layer = error.source();
+    while let Some(error) = layer {
+        if error.is::<rustls::Error>() {
+            return true;
+        }
+        // An I/O error passes over what it wraps when it is asked for its source.
+        let wrapped = error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref);
+        layer = match wrapped {
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        };
+    }
+    false
 }
 
 /// Makes requests. Cheap to clone.
@@ -137,19 +187,40 @@ pub struct HttpClient {
 
 impl HttpClient {
     /// A client without proxies: agents and bookies are asked directly, and a proxy of the
-    /// environment would be asked for 127.0.0.1 of its own machine.
+    /// environment would be asked for 127.0.0.1 of its own machine. It trusts nobody's certificate.
     ///
     /// # Errors
     /// The system gives no resources for one.
     pub fn new() -> Result<HttpClient, HttpError> {
+        let tls = tls::config(None).map_err(|error| HttpError::Client(Innermost::new(&error)))?;
+        HttpClient::of(tls)
+    }
+
+    /// Such a client for servers with these certificates.
+    ///
+    /// # Errors
+    /// The certificates are none; the system gives no resources for a client.
+    pub fn with_tls(options: &TlsOptions) -> Result<HttpClient, TlsError> {
+        let tls = tls::config(Some(options))?;
+        HttpClient::of(tls).map_err(TlsError::Client)
+    }
+
+    fn of(tls: rustls::ClientConfig) -> Result<HttpClient, HttpError> {
+        // The scheme or the address says the port.
+        let localhost = [
+            SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            SocketAddr::from((Ipv6Addr::LOCALHOST, 0)),
+        ];
         let client = Client::builder()
             .user_agent(concat!("dirkeeper/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(SILENCE_TIMEOUT)
             .redirect(redirect::Policy::none())
             .no_proxy()
+            .resolve_to_addrs("localhost", &localhost)
+            .tls_backend_preconfigured(tls)
             .build()
-            .map_err(|error| HttpError::Client(Innermost::of(&error)))?;
+            .map_err(|error| HttpError::Client(Innermost::new(&error)))?;
         Ok(HttpClient { client })
     }
 
@@ -158,7 +229,31 @@ impl HttpClient {
     /// # Errors
     /// No answer in time, an answer that is no success, or one that is too long.
     pub async fn get(&self, url: &Url) -> Result<Vec<u8>, HttpError> {
-        self.answer(url, self.client.get(url.clone())).await
+        self.get_within(url, USUAL).await
+    }
+
+    /// The body of the answer to a GET.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn get_within(&self, url: &Url, limits: Limits) -> Result<Vec<u8>, HttpError> {
+        self.answer(url, self.client.get(url.clone()), limits).await
+    }
+
+    /// The body of the answer to a PUT of a JSON document. After [`HttpError::TimedOut`] and
+    /// [`HttpError::Broken`] nobody knows whether it took effect, or will.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn put_within(
+        &self,
+        url: &Url,
+        body: String,
+        limits: Limits,
+    ) -> Result<Vec<u8>, HttpError> {
+        let request = self.client.put(url.clone()).body(body);
+        let request = request.header(CONTENT_TYPE, "application/json");
+        self.answer(url, request, limits).await
     }
 
     /// The body of the answer to a POST of a JSON document with a bearer token, as for
@@ -168,18 +263,33 @@ impl HttpClient {
     /// As for [`HttpClient::get`].
     pub async fn post(&self, url: &Url, token: &str, body: String) -> Result<Vec<u8>, HttpError> {
         let request = self.client.post(url.clone()).bearer_auth(token).body(body);
-        self.answer(url, request.header(CONTENT_TYPE, "application/json"))
-            .await
+        let request = request.header(CONTENT_TYPE, "application/json");
+        self.answer(url, request, USUAL).await
     }
 
-    async fn answer(&self, url: &Url, request: RequestBuilder) -> Result<Vec<u8>, HttpError> {
+    /// As [`HttpClient::post`], with a PUT.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn put(&self, url: &Url, token: &str, body: String) -> Result<Vec<u8>, HttpError> {
+        let request = self.client.put(url.clone()).bearer_auth(token).body(body);
+        let request = request.header(CONTENT_TYPE, "application/json");
+        self.answer(url, request, USUAL).await
+    }
+
+    async fn answer(
+        &self,
+        url: &Url,
+        request: RequestBuilder,
+        limits: Limits,
+    ) -> Result<Vec<u8>, HttpError> {
         let response = request
-            .timeout(ANSWER_TIMEOUT)
+            .timeout(limits.time)
             .send()
             .await
             .map_err(|error| HttpError::of(url, &error))?;
         let mut response = successful(url, response).await?;
-        body(url, &mut response, MAX_ANSWER).await
+        body(url, &mut response, limits.bytes).await
     }
 
     /// Opens a stream of events after number `since`.

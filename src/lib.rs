@@ -10,9 +10,11 @@ pub const REVISION: &str = env!("DIRKEEPER_REVISION");
 
 pub mod app;
 pub mod backoff;
+pub mod bookie;
 pub mod child;
 pub mod cli;
 pub mod clock;
+pub mod cluster;
 pub mod config;
 pub mod document;
 pub mod embed;

@@ -2,6 +2,9 @@
 //! agent is made up here; that the real one speaks the same is tested with it.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // all of it is tests
 
+#[path = "cli/mode.rs"]
+mod mode;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Output, Stdio};
@@ -94,14 +97,19 @@ impl Agent {
     }
 }
 
-/// The head of a request.
+/// A request, its body included.
 fn read_request(connection: &TcpStream) -> String {
-    let mut head = String::new();
+    let mut request = String::new();
     let mut reader = BufReader::new(connection);
-    while !head.ends_with("\r\n\r\n") {
-        reader.read_line(&mut head).unwrap();
+    while !request.ends_with("\r\n\r\n") {
+        reader.read_line(&mut request).unwrap();
     }
-    head
+    let length = request
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "));
+    let length = length.map_or(0, |length| length.parse().unwrap());
+    reader.take(length).read_to_string(&mut request).unwrap();
+    request
 }
 
 #[test]
@@ -124,6 +132,12 @@ fn bad_command_lines_end_with_64_and_say_what_would_be_right() {
         &["events", "--state-dir", "/x", "--follow"],
         &["events", "--state-dir", "/x", "--url", "http://bk-3"],
         &["hook", "test", "page"],
+        &["mode", "set", "read-only"],
+        &["mode", "set", "readOnly", "--reason", "x"],
+        &["mode", "set", "read-only", "--reason", " "],
+        &["mode", "set", "read-only", "--reason", "two\nlines"],
+        &["mode", "release", "--reason", "done"],
+        &["mode", "may-stop", "--token-file", "x"],
         &["simulate"],
         &["completions", "tcsh"],
     ];
@@ -190,6 +204,8 @@ fn no_agent_is_69_and_says_what_to_do() {
         &["status", "--url", &url][..],
         &["events", "--url", &url],
         &["events", "--url", &url, "--follow"],
+        &["mode", "show", "--url", &url],
+        &["mode", "may-stop", "--url", &url],
     ] {
         let output = run(line);
         assert_eq!(output.status.code(), Some(69), "{line:?}");
@@ -471,25 +487,8 @@ fn the_first_command_of_the_readme_has_a_verdict_within_a_second() {
     let home = tempfile::tempdir().unwrap();
 
     let clock = Clock::start();
-    let started = Command::new(PROGRAM)
-        .args(command.split_whitespace())
-        .args(["--listen", "127.0.0.1:0"])
-        .env("HOME", home.path())
-        .env("XDG_STATE_HOME", home.path())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn();
-    let mut agent = EndsWithTest(started.unwrap());
-    let log = BufReader::new(agent.0.stderr.take().unwrap());
-    let address = log
-        .lines()
-        .map(Result::unwrap)
-        .find_map(|line| {
-            let (_, after) = line.split_once("listening on ")?;
-            Some(after.split(',').next()?.to_owned())
-        })
-        .expect("the log says where the agent listens");
+    let arguments: Vec<&str> = command.split_whitespace().collect();
+    let (_agent, address) = start(&arguments, home.path());
     while !get(&address, "/readyz").starts_with("HTTP/1.1 200 ") {
         assert!(clock.elapsed() < PATIENCE, "never ready");
         thread::park_timeout(Duration::from_millis(5));
@@ -509,6 +508,30 @@ fn the_first_command_of_the_readme_has_a_verdict_within_a_second() {
     assert!(home.path().join("dirkeeper/state.redb").exists());
     // Three times the promise: other tests run beside this one.
     assert!(took < 3 * PROMISE, "a verdict took {took:?}");
+}
+
+/// Starts a real agent that keeps its state there, and says where it listens.
+fn start(arguments: &[&str], home: &std::path::Path) -> (EndsWithTest, String) {
+    let started = Command::new(PROGRAM)
+        .args(arguments)
+        .args(["--listen", "127.0.0.1:0"])
+        .env("HOME", home)
+        .env("XDG_STATE_HOME", home)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut agent = EndsWithTest(started.unwrap());
+    let mut log = BufReader::new(agent.0.stderr.take().unwrap()).lines();
+    let address = log
+        .by_ref()
+        .map(Result::unwrap)
+        .find_map(|line| {
+            let (_, after) = line.split_once("listening on ")?;
+            Some(after.split(',').next()?.to_owned())
+        })
+        .expect("the log says where the agent listens");
+    (agent, address)
 }
 
 /// An agent that ends with its test, also when that fails.

@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::timeout;
 
 use crate::clock::Clock;
 use crate::document::About;
+use crate::health::claim::ModeOrder;
 use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
-use crate::http::{Answer, Control, Handles, Order, PastEvent, PastEvents, Refusal};
+use crate::http::{Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
 use crate::listener::Dispatcher;
 use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;
@@ -22,6 +24,15 @@ pub(super) type Dropped = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// The loop publishes each second; so many without a picture mean that it does not move.
 const LIVE: Duration = Duration::from_secs(10);
+
+/// Longest wait for what becomes of an order on the mode: a claim is written to disk and to
+/// ZooKeeper first. Less than the server's limit for an answer, so that the client learns what is known.
+const MODE_PATIENCE: Duration = Duration::from_secs(4);
+
+const NO_KEEPER: &str = "no bookie is configured: [bookie] in the configuration has to name its admin server (admin_url, or conf with one)";
+
+/// Orders on the mode, each with where its answer is expected: what is done now, or why not.
+pub(super) type ModeOrders = mpsc::Sender<(ModeOrder, oneshot::Sender<Result<String, String>>)>;
 
 /// What the closures are made from.
 pub(super) struct Parts {
@@ -35,6 +46,8 @@ pub(super) struct Parts {
     pub(super) log_dropped: Dropped,
     pub(super) token: Option<Arc<str>>,
     pub(super) first_problems: Vec<String>,
+    /// Who turns the bookie's mode; none without a bookie.
+    pub(super) mode_orders: Option<ModeOrders>,
 }
 
 impl Parts {
@@ -79,6 +92,7 @@ impl Parts {
             live: self.live(),
             metrics,
             control,
+            may_stop: self.may_stop(),
         }
     }
 
@@ -121,7 +135,8 @@ impl Parts {
 
     fn orders(&self) -> Arc<dyn Fn(Order) -> Answer + Send + Sync> {
         let (actions, snapshots) = (self.actions.clone(), self.snapshots.clone());
-        let act = move |order| {
+        let keeper = self.mode_orders.clone();
+        Arc::new(move |order| {
             let refused = |why: &str| Refusal::Refused(why.to_owned());
             let view = |id: DirId| {
                 let snapshot = snapshots.borrow();
@@ -129,22 +144,71 @@ impl Parts {
                 view.ok_or_else(|| refused("the directory is not watched any more"))
             };
             let action = match order {
-                Order::Probe { dir: None } => Action::Probe(None),
-                Order::Probe { dir: Some(dir) } => Action::Probe(Some(view(dir)?.path.clone())),
-                Order::Accept { dir } => match view(dir)? {
-                    dir if dir.access_status == AccessStatus::Replaced => {
-                        Action::Accept(dir.path.clone())
-                    }
-                    _ => {
-                        return Err(refused(
-                            "the directory is not replaced: there is nothing to accept",
-                        ));
-                    }
-                },
-                Order::SetMode { .. } => return Err(Refusal::NotSupported),
+                Order::Mode(order) => return Box::pin(ask(keeper.clone(), order)),
+                Order::Probe { dir: None } => Ok(Action::Probe(None)),
+                Order::Probe { dir: Some(dir) } => {
+                    view(dir).map(|dir| Action::Probe(Some(dir.path.clone())))
+                }
+                Order::Accept { dir } => view(dir).and_then(|dir| match dir.access_status {
+                    AccessStatus::Replaced => Ok(Action::Accept(dir.path.clone())),
+                    _ => Err(refused(
+                        "the directory is not replaced: there is nothing to accept",
+                    )),
+                }),
             };
-            actions.try_send(action).map_err(|_| Refusal::Busy)
-        };
-        Arc::new(move |order| Box::pin(std::future::ready(act(order))))
+            let sent = action
+                .and_then(|action| actions.try_send(action).map_err(|_| Refusal::Busy))
+                .map(|()| None);
+            Box::pin(std::future::ready(sent))
+        })
+    }
+
+    fn may_stop(&self) -> MayStop {
+        let keeper = self.mode_orders.clone();
+        Arc::new(move || Box::pin(ask(keeper.clone(), ModeOrder::MayStop)))
+    }
+}
+
+/// Hands an order to the keeper of the mode and waits for what it says.
+async fn ask(keeper: Option<ModeOrders>, order: ModeOrder) -> Result<Option<String>, Refusal> {
+    let keeper = keeper.ok_or(Refusal::NotSupported(NO_KEEPER))?;
+    let (answer, answered) = oneshot::channel();
+    keeper
+        .try_send((order, answer))
+        .map_err(|_| Refusal::Busy)?;
+    match timeout(MODE_PATIENCE, answered).await {
+        Ok(Ok(Ok(message))) => Ok(Some(message)),
+        Ok(Ok(Err(why))) => Err(Refusal::Refused(why)),
+        Ok(Err(_)) | Err(_) => Err(Refusal::NoAnswer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_on_the_mode_is_answered_whatever_its_keeper_does() {
+        let ordered = ask(None, ModeOrder::Release).await;
+        assert_eq!(ordered, Err(Refusal::NotSupported(NO_KEEPER)));
+
+        let (keeper, mut orders) = mpsc::channel::<(ModeOrder, oneshot::Sender<_>)>(1);
+        let asked = || ask(Some(keeper.clone()), ModeOrder::MayStop);
+        for said in [Ok("done".to_owned()), Err("too few".to_owned())] {
+            let answering = async {
+                let (order, answer) = orders.recv().await.unwrap();
+                assert_eq!(order, ModeOrder::MayStop);
+                answer.send(said.clone()).unwrap();
+            };
+            let (ordered, ()) = tokio::join!(asked(), answering);
+            assert_eq!(ordered, said.map(Some).map_err(Refusal::Refused));
+        }
+        let dropping = async { drop(orders.recv().await) };
+        let (ordered, ()) = tokio::join!(asked(), dropping);
+        assert_eq!(ordered, Err(Refusal::NoAnswer));
+
+        let (answer, _waits) = oneshot::channel();
+        keeper.try_send((ModeOrder::Release, answer)).unwrap();
+        assert_eq!(asked().await, Err(Refusal::Busy));
     }
 }

@@ -6,8 +6,9 @@ use std::io::IsTerminal;
 
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::field::MakeExt;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::debug_fn;
+use tracing_subscriber::layer::SubscriberExt;
 
 use crate::config::LogLevel;
 use crate::document::printable;
@@ -62,6 +63,11 @@ pub(super) fn start(level: LogLevel) -> Log {
         .with_target(false)
         .fmt_fields(fields.delimited(" "))
         .finish();
+    // The client of ZooKeeper speaks of each try; what matters of that is said by `cluster`.
+    let chatty = LevelFilter::DEBUG <= level;
+    let subscriber = subscriber.with(filter_fn(move |line| {
+        chatty || !line.target().starts_with("zookeeper_client")
+    }));
     // A second start within one process (tests) keeps the first log.
     let _ = tracing::subscriber::set_global_default(subscriber);
     Log {

@@ -3,6 +3,7 @@
 //! store, listeners, prober, monitor, HTTP; the order of a stop: HTTP, monitor with its prober,
 //! listeners, store.
 
+mod beside;
 mod check;
 mod handles;
 mod logging;
@@ -11,6 +12,7 @@ mod reload;
 mod room;
 mod token;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,8 +37,9 @@ use crate::listener::{Dispatcher, HookOptions, Listener};
 use crate::monitor::{ACTION_QUEUE, Action, Monitor, MonitorOptions};
 use crate::probe::{Prober, ProberOptions};
 use crate::shutdown::{Request, Signals};
-use crate::state::{Opened, Store, StoreError, StoreOptions};
+use crate::state::{Opened, Store, StoreError, StoreOptions, StoredEvent};
 
+use beside::Beside;
 use pins::Pins;
 
 /// A stop may take so long before the process ends without it: the 2 s that are promised, less what
@@ -190,6 +193,7 @@ struct Agent {
     dispatcher: Dispatcher,
     store: Store,
     reload: reload::Reloader,
+    beside: Beside,
 }
 
 impl Agent {
@@ -208,13 +212,8 @@ impl Agent {
         };
         let (store, mut opened) = open_store(&config, &program, &clock).await?;
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
-        let dispatcher = Dispatcher::start(
-            listeners(&config),
-            Some(store.clone()),
-            std::mem::take(&mut opened.pending),
-            host.clone(),
-            clock.clone(),
-        );
+        let pending = std::mem::take(&mut opened.pending);
+        let dispatcher = dispatcher(&config, &store, pending, &host, &clock);
         let last_seq = last_seq(&opened);
         let pins = Pins::new(store.clone(), opened.pins, opened.complete);
         let options = monitor_options(&config, &pins, last_seq, &dispatcher);
@@ -222,6 +221,14 @@ impl Agent {
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
         let monitor = tokio::spawn(monitor.run(action_queue, report_queue));
+        let joints = beside::Joints {
+            store: store.clone(),
+            stored: opened.claims.take(),
+            snapshots: snapshots.clone(),
+            actions: actions.clone(),
+            clock: clock.clone(),
+        };
+        let beside = Beside::start(&config, joints)?;
         let reload_ok = Arc::new(AtomicBool::new(true));
         let handles = handles::Parts {
             about: about(host),
@@ -234,25 +241,23 @@ impl Agent {
             log_dropped,
             token,
             first_problems: opened.problems,
+            mode_orders: beside.orders(),
         }
         .handles();
         let (stop_http, stopped) = oneshot::channel();
         let http = tokio::spawn(serve(address, handles, stopped));
-        tokio::spawn(follow_store(
-            store.clone(),
-            dispatcher.clone(),
-            actions.clone(),
-            (pins, opened.complete),
-        ));
+        let told = (dispatcher.clone(), actions.clone());
+        tokio::spawn(follow_store(store.clone(), told, (pins, opened.complete)));
         let reload = reload::Reloader::start(
             sources,
             config,
             actions.clone(),
             dispatcher.clone(),
-            reload_ok,
+            (reload_ok, beside.configured()),
         );
         Ok(Agent {
             actions,
+            beside,
             monitor,
             http,
             stop_http,
@@ -265,6 +270,8 @@ impl Agent {
     /// Stops everything in order. Nothing here waits for a disk.
     async fn stop(self) {
         let _ = self.stop_http.send(());
+        // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
+        drop(self.beside);
         let _ = self.actions.send(Action::Stop).await;
         let _ = self.monitor.await;
         self.dispatcher.stop().await;
@@ -279,7 +286,6 @@ fn about(host: Host) -> About {
         version: crate::VERSION,
         revision: crate::REVISION,
         semantics: "dirkeeper",
-        control: "observe",
     }
 }
 
@@ -334,6 +340,17 @@ async fn open_store(
     Ok((store, opened))
 }
 
+fn dispatcher(
+    config: &Config,
+    store: &Store,
+    pending: BTreeMap<String, Vec<StoredEvent>>,
+    host: &Host,
+    clock: &Clock,
+) -> Dispatcher {
+    let (listeners, store) = (listeners(config), Some(store.clone()));
+    Dispatcher::start(listeners, store, pending, host.clone(), clock.clone())
+}
+
 fn listeners(config: &Config) -> Vec<Listener> {
     let hooks = hooks(config).into_iter().map(Listener::Hook);
     std::iter::once(Listener::Log).chain(hooks).collect()
@@ -379,8 +396,7 @@ fn monitor_options(
 /// numbers, so that new events go on above them. Puts the pins again when the store began afresh.
 async fn follow_store(
     store: Store,
-    dispatcher: Dispatcher,
-    actions: mpsc::Sender<Action>,
+    (dispatcher, actions): (Dispatcher, mpsc::Sender<Action>),
     (pins, complete): (Pins, bool),
 ) {
     if !complete {

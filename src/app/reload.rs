@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::config::{self, Config, Problems, Sources, Watch};
+use crate::config::{self, BookieConfig, Config, Problems, Sources, Watch};
 use crate::listener::Dispatcher;
 use crate::monitor::Action;
 
@@ -26,7 +26,7 @@ impl Reloader {
         config: Config,
         actions: mpsc::Sender<Action>,
         dispatcher: Dispatcher,
-        ok: Arc<AtomicBool>,
+        (ok, bookie): (Arc<AtomicBool>, watch::Sender<Option<BookieConfig>>),
     ) -> Reloader {
         // One waiting wish is as good as many.
         let (wake, wakes) = mpsc::channel(1);
@@ -36,6 +36,7 @@ impl Reloader {
             actions,
             dispatcher,
             ok,
+            bookie,
             wake: wake.clone(),
         };
         tokio::spawn(task.run(wakes));
@@ -54,6 +55,8 @@ struct Task {
     actions: mpsc::Sender<Action>,
     dispatcher: Dispatcher,
     ok: Arc<AtomicBool>,
+    /// Told of the bookie's part of each.
+    bookie: watch::Sender<Option<BookieConfig>>,
     wake: mpsc::Sender<()>,
 }
 
@@ -124,6 +127,7 @@ impl Task {
             .actions
             .send(Action::Problem("configuration", None))
             .await;
+        self.bookie.send_replace(config.bookie.clone());
         self.ok.store(true, Ordering::Relaxed);
         let (count, hooks) = (config.dirs.len(), config.hooks.len());
         tracing::info!("the configuration was read again: {count} directories, {hooks} hooks");

@@ -3,10 +3,9 @@
 
 use super::args::AcceptArguments;
 use super::exit::{Exit, Failure};
-use super::remote::Agent;
+use super::remote::{self, Agent};
 use super::terminal::{print, printable, words};
 use super::{block_on, check};
-use crate::app;
 use crate::document::{StatusDocument, path_text};
 use crate::health::status::Status;
 
@@ -17,7 +16,7 @@ use crate::health::status::Status;
 /// right disk in it already.
 pub fn run(arguments: AcceptArguments) -> Result<Exit, Failure> {
     let path = path_text(&check::absolute(arguments.dir)?);
-    let token = app::read_token(arguments.token_file).map_err(anyhow::Error::new)?;
+    let token = remote::token(arguments.token_file)?;
     let agent = Agent::new(arguments.url)?;
     block_on(async {
         let document: StatusDocument = agent.parse(&agent.status().await?)?;

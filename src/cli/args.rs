@@ -67,6 +67,15 @@ pub enum Command {
     /// Print the log of events, and follow it
     #[command(long_about = help::EVENTS, after_long_help = help::EVENTS_END)]
     Events(EventsArguments),
+    /// Hold the bookie in a mode, let it go, or ask whether it may end
+    #[command(
+        subcommand,
+        long_about = help::MODE,
+        after_long_help = help::MODE_END,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Mode(ModeCommand),
     /// Take a replaced disk as the right one
     #[command(long_about = help::ACCEPT, after_long_help = help::ACCEPT_END)]
     Accept(AcceptArguments),
@@ -168,6 +177,60 @@ pub struct StatusArguments {
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+}
+
+/// `mode`.
+#[derive(Debug, Subcommand)]
+pub enum ModeCommand {
+    /// Show which mode is wanted and seen, who holds it and why
+    #[command(long_about = help::MODE_SHOW, after_long_help = help::MODE_SHOW_END)]
+    Show(StatusArguments),
+    /// Hold the bookie in a mode until 'mode release'
+    #[command(long_about = help::MODE_SET, after_long_help = help::MODE_SET_END)]
+    Set(ModeSetArguments),
+    /// End what 'mode set' began
+    #[command(long_about = help::MODE_RELEASE, after_long_help = help::MODE_RELEASE_END)]
+    Release(ModeOrderArguments),
+    /// Say by exit code whether the bookie may end now
+    #[command(long_about = help::MODE_MAY_STOP, after_long_help = help::MODE_MAY_STOP_END)]
+    MayStop(StatusArguments),
+}
+
+/// `mode set`.
+#[derive(Debug, Args)]
+pub struct ModeSetArguments {
+    /// The mode
+    #[arg(value_name = "MODE", value_enum)]
+    pub mode: SetMode,
+    /// Why, in one line of at most 500 characters; everybody who looks at the bookie sees it
+    #[arg(long, value_name = "TEXT")]
+    pub reason: String,
+    /// To whom.
+    #[command(flatten)]
+    pub order: ModeOrderArguments,
+}
+
+/// Whom to order, and the form of the answer.
+#[derive(Debug, Args)]
+pub struct ModeOrderArguments {
+    /// Address of the agent
+    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
+    pub url: Url,
+    /// File with the token, the agent's control_token_file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_TOKEN_FILE)]
+    pub token_file: PathBuf,
+    /// Form of the result
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// The mode of `mode set`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum SetMode {
+    /// Takes reads only
+    ReadOnly,
+    /// Takes reads and writes, unless the agent or a drain holds it read-only
+    Writable,
 }
 
 /// `accept`.
@@ -437,6 +500,10 @@ mod tests {
             "[::1]:80",
             "--explain",
             "--follow",
+            "mode",
+            "set",
+            "read-only",
+            "--reason",
         ];
         let known = prop::sample::select(known.to_vec());
         let bytes = prop_oneof![

@@ -114,7 +114,6 @@ fn about() -> About {
         version: crate::VERSION,
         revision: crate::REVISION,
         semantics: "dirkeeper",
-        control: "observe",
     }
 }
 

@@ -68,7 +68,7 @@ fn steps(dir: &DirView) -> Vec<String> {
     let optional = [Operation::BookieFiles, Operation::Ballast];
     let operations = Operation::ALL.into_iter().filter(|operation| {
         let shown = !optional.contains(operation) || dir.durations.contains_key(operation);
-        shown && *operation != Operation::Prober
+        shown && *operation < Operation::Prober
     });
     for operation in operations {
         let gave = match (dir.durations.get(&operation), stopped) {

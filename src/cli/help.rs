@@ -106,6 +106,79 @@ Examples:
   dirkeeper status --url http://bk-3:9475
   dirkeeper status --output json | jq '.dirs[] | select(.severity != \"ok\")'";
 
+pub(super) const MODE: &str = "\
+Hold the bookie in a mode, let it go, or ask whether it may end.
+
+Every read-only has an owner and a reason: the agent for its disks, an operator, a drain, or the \
+bookie itself. Each ends what it began and nothing else, and the bookie is writable when nobody \
+holds it read-only any more.";
+
+pub(super) const MODE_END: &str = "\
+Examples:
+  dirkeeper mode show
+  dirkeeper mode set read-only --reason 'disk swap, ticket 4711'
+  dirkeeper mode release
+  dirkeeper mode may-stop && systemctl stop bookkeeper
+
+Use this instead of a PUT to the bookie's own state/readonly: on a bookie that is already read-only
+such a PUT is answered 200 and forgotten, and the bookie becomes writable again by itself.";
+
+pub(super) const MODE_SHOW: &str = "\
+Show which mode is wanted and seen, who holds it and why.
+
+A change that is wanted and not made is shown with what keeps it from being made. The exit code is \
+0 whenever there is an answer.";
+
+pub(super) const MODE_SHOW_END: &str = "\
+Examples:
+  dirkeeper mode show
+  dirkeeper mode show --url http://bk-3:9475
+  dirkeeper mode show --output json | jq '.claims[] | select(.owner == \"operator\")'";
+
+pub(super) const MODE_SET: &str = "\
+Hold the bookie in a mode until 'mode release'.
+
+The claim is on disk and in ZooKeeper before anything is done, so that it outlasts a restart of the \
+agent, of the bookie and of the machine. It acts with control = \"observe\" too: it is an order. \
+read-only is kept whatever the disks say; writable never overrides a read-only that the agent or a \
+drain holds. A second order replaces the first. It may be refused, for example because too few \
+bookies would stay writable: the answer says why, and nothing has changed.";
+
+pub(super) const MODE_SET_END: &str = "\
+Examples:
+  dirkeeper mode set read-only --reason 'disk swap, ticket 4711'
+  dirkeeper mode set read-only --reason 'disk swap' --url http://bk-3:9475 --token-file ./token
+  dirkeeper mode show
+      Is it read-only yet?
+
+Exit codes: 0 accepted, 1 refused, 64 no such mode or no reason, 69 agent not reachable, 77 no token or
+not the right one. The agent takes orders only with a token, see control_token_file in its
+configuration.";
+
+pub(super) const MODE_RELEASE: &str = "\
+End what 'mode set' began.
+
+Only the operator's claim ends. While an agent, a drain or the bookie itself still holds it, the \
+bookie stays as it is.";
+
+pub(super) const MODE_RELEASE_END: &str = "\
+Examples:
+  dirkeeper mode release
+  dirkeeper mode release --url http://bk-3:9475 --token-file ./token";
+
+pub(super) const MODE_MAY_STOP: &str = "\
+Say by exit code whether the bookie may end now.
+
+It may when enough bookies stay writable without it, no other one is being stopped, and nothing is \
+under-replicated. Nothing is changed and no token is needed. Everything that is not known is a reason \
+not to stop.";
+
+pub(super) const MODE_MAY_STOP_END: &str = "\
+Examples:
+  dirkeeper mode may-stop && systemctl stop bookkeeper
+
+Exit codes: 0 it may, 1 it may not or nobody can say, with the reasons, 69 agent not reachable.";
+
 pub(super) const ACCEPT: &str = "\
 Take a replaced disk as the right one.
 

@@ -197,7 +197,12 @@ fn story(kind: EventKind) -> Story {
         Kind::DiskUnknown => access("unknown", Cause::Prober, Operation::Prober),
         Kind::DiskRecovered => told(Axis::Access, "failed", "ok", None, Operation::Sync),
         Kind::DiskSlow => told(Axis::Latency, "normal", "slow", None, Operation::Sync),
-        Kind::ModeWanted | Kind::ModeChanged | Kind::ModeMismatch => (
+        Kind::ModeWanted
+        | Kind::ModeChanged
+        | Kind::ModeMismatch
+        | Kind::ModeClaimed
+        | Kind::ModeReleased
+        | Kind::ModeHeld => (
             None,
             Some("writable"),
             Some("readOnly"),
@@ -206,6 +211,16 @@ fn story(kind: EventKind) -> Story {
         ),
         Kind::JournalNotDraining | Kind::RestartWouldFail | Kind::RestartPossible => {
             (None, None, None, bytes, Operation::BookieFiles)
+        }
+        Kind::BookieDown
+        | Kind::BookieUp
+        | Kind::BookieRestarted
+        | Kind::HighPriorityMismatch
+        | Kind::CompactionSuspended
+        | Kind::CompactionStalled
+        | Kind::ForcedGcLoop => (None, None, None, Some(Cause::Bookie), Operation::Bookie),
+        Kind::ClusterOverWarn | Kind::ClusterHeadroomLow | Kind::ClaimOrphaned => {
+            (None, None, None, Some(Cause::Cluster), Operation::Bookie)
         }
         Kind::AnyDiskFull | Kind::AllDisksFull | Kind::AllDisksWritable | Kind::FatalError => {
             (None, None, None, None, Operation::Statvfs)

@@ -13,6 +13,7 @@ pub mod greeting;
 mod help;
 pub mod hook;
 pub mod manual;
+pub mod mode;
 pub mod nagios;
 pub mod remote;
 pub mod run;
@@ -88,6 +89,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Check(arguments) => check::run(arguments),
         Command::Status(arguments) => status::run(&arguments),
         Command::Events(arguments) => events::run(&arguments),
+        Command::Mode(command) => mode::run(command),
         Command::Accept(arguments) => accept::run(arguments),
         Command::Config(command) => settings::run(command),
         Command::Hook(command) => hook::run(command),

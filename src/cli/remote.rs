@@ -1,11 +1,15 @@
 //! A running agent as commands ask it: addresses of its API, and what its silence or its refusal
 //! means for the exit code.
 
+use std::path::PathBuf;
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::exit::{Exit, Failure};
+use crate::app;
 use crate::http_client::{Follower, HttpClient, HttpError, Url};
 
 /// Events in one page; at about 1 KiB each a page is far below the limit of an answer.
@@ -16,6 +20,19 @@ pub const PAGE: usize = 1_000;
 pub struct Agent {
     client: HttpClient,
     url: Url,
+}
+
+/// The token that orders need, from its file. May block on a disk.
+///
+/// # Errors
+/// It cannot be read, others may use it, or it is none: then nothing may be ordered.
+pub fn token(file: PathBuf) -> Result<Arc<str>, Failure> {
+    app::read_token(file).map_err(|error| {
+        Failure::new(Exit::NotPermitted, error).remedy(
+            "name the file that is the agent's control_token_file with --token-file, as a user who \
+             may read it",
+        )
+    })
 }
 
 /// A page of the event log. Each event is kept as it was written.
@@ -63,6 +80,34 @@ impl Agent {
         sent.map(drop).map_err(|error| self.failure(error))
     }
 
+    /// Orders the agent to hold its server in a mode, by the word of the API, or to end the
+    /// operator's hold; the answer as text.
+    ///
+    /// # Errors
+    /// The agent does not answer, or refuses.
+    pub async fn set_mode(
+        &self,
+        token: &str,
+        mode: Option<&str>,
+        reason: Option<&str>,
+    ) -> Result<String, Failure> {
+        let mut body = serde_json::json!({ "mode": mode });
+        if let Some(reason) = reason {
+            body["reason"] = reason.into();
+        }
+        let url = self.address("api/v1/mode");
+        let sent = self.client.put(&url, token, body.to_string()).await;
+        self.text(sent)
+    }
+
+    /// Asks whether the agent's server may end now; the answer as text.
+    ///
+    /// # Errors
+    /// The agent does not answer, or does not know.
+    pub async fn may_stop(&self) -> Result<String, Failure> {
+        self.get(&self.address("api/v1/mode/may-stop")).await
+    }
+
     /// At most [`PAGE`] events after number `since`.
     ///
     /// # Errors
@@ -100,12 +145,19 @@ impl Agent {
             HttpError::Refused {
                 status: 401 | 403, ..
             } => Exit::NotPermitted,
+            // Not a matter of time: it is not configured to do that.
+            HttpError::Refused { status: 501, .. } => Exit::FAILED,
             error if error.is_passing() => Exit::Unavailable,
             _ => Exit::FAILED,
         };
+        let answered = matches!(error, HttpError::Refused { .. });
         let failure = Failure::new(exit, error);
         if exit != Exit::Unavailable {
             return failure;
+        }
+        if answered {
+            return failure
+                .remedy("again in a moment: somebody answers there, and cannot do it now");
         }
         failure.remedy(
             "start an agent with 'dirkeeper run', name another address with --url, or do without \
@@ -126,7 +178,10 @@ impl Agent {
     }
 
     async fn get(&self, url: &Url) -> Result<String, Failure> {
-        let body = self.client.get(url).await;
+        self.text(self.client.get(url).await)
+    }
+
+    fn text(&self, body: Result<Vec<u8>, HttpError>) -> Result<String, Failure> {
         let body = body.map_err(|error| self.failure(error))?;
         // A document that is not UTF-8 is refused by the parser, with the place.
         Ok(String::from_utf8_lossy(&body).into_owned())

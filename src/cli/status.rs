@@ -64,7 +64,8 @@ fn heading(document: &StatusDocument, terminal: Terminal) -> String {
     format!("{}: {status} {facts}\n", printable(&document.host))
 }
 
-fn mode(mode: &ModeDocument, terminal: Terminal) -> String {
+/// The mode, who holds it, and why it is not changed now.
+pub(super) fn mode(mode: &ModeDocument, terminal: Terminal) -> String {
     let shown = |mode: &Option<String>| mode.as_deref().map(words);
     let wanted = shown(&mode.wanted);
     let mut parts = vec![match &wanted {
@@ -83,14 +84,23 @@ fn mode(mode: &ModeDocument, terminal: Terminal) -> String {
     parts.push(format!("control {}", printable(&mode.control)));
     let mut text = terminal.paragraph(0, &parts.join(", "));
     for claim in &mode.claims {
+        let pending = if claim.pending {
+            " (not in effect yet)"
+        } else {
+            ""
+        };
         let claim = format!(
-            "{} holds it {} since {}: {}",
+            "{} holds it {} since {}{pending}: {}",
             claim.owner,
             words(&claim.mode),
             claim.since,
             claim.reason
         );
         text.push_str(&terminal.paragraph(2, &printable(&claim)));
+    }
+    if let Some(held) = &mode.held {
+        let held = format!("it is not changed now: {held}");
+        text.push_str(&terminal.paragraph(2, &printable(&held)));
     }
     text
 }
@@ -166,7 +176,9 @@ mod tests {
             mode: "readOnly".to_owned(),
             reason: "disk swap\nat noon".to_owned(),
             since: "2026-11-30T01:00:00.000Z".to_owned(),
+            pending: true,
         });
+        document.mode.held = Some("no session\u{1b} with ZooKeeper".to_owned());
         modes.push(mode(&document.mode, Terminal::NONE));
         insta::assert_snapshot!("modes", modes.concat());
     }

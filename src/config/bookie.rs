@@ -6,6 +6,7 @@ use super::bookie_conf::{BookieConf, BookieFile};
 use super::keys::{Key, Section};
 use super::layer::{Layer, Slot, resolve};
 use super::problem::{Place, Problems, Wrong};
+use super::source;
 use super::value::{BookieVersion, Value};
 use crate::health::policy::Policy;
 
@@ -28,8 +29,41 @@ pub struct BookieConfig {
     pub admin_key: Option<PathBuf>,
     /// What relative directories in its file are relative to.
     pub home: Option<PathBuf>,
+    /// The bookie is kept in the mode that its disks allow; otherwise only what would be done is said.
+    pub enforce: bool,
     /// How many bookies must stay writable; by the cluster if none.
     pub min_writable_bookies: Option<u32>,
+}
+
+/// Certificates for the bookie's admin server, in PEM form.
+#[derive(Clone, Default)]
+pub struct AdminFiles {
+    /// Authorities of its certificate.
+    pub ca: Option<Vec<u8>>,
+    /// Ours, and its key.
+    pub cert_and_key: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl BookieConfig {
+    /// Reads the files that are named. Blocks on their disks.
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn read_files(&self) -> Result<AdminFiles, Problems> {
+        let mut problems = Problems::default();
+        let mut read = |path: &Option<PathBuf>| {
+            let remedy = "name a file that the agent can read";
+            source::read(path.as_ref()?, remedy, &mut Vec::new(), &mut problems)
+        };
+        let (ca, cert) = (read(&self.admin_ca), read(&self.admin_cert));
+        let key = read(&self.admin_key);
+        if problems.errors.is_empty() {
+            let cert_and_key = cert.zip(key);
+            Ok(AdminFiles { ca, cert_and_key })
+        } else {
+            Err(problems.sorted())
+        }
+    }
 }
 
 /// What a bookie's file and `[bookie]` come to.
@@ -68,6 +102,7 @@ pub(super) fn settle(
         admin_cert: path(Key::AdminCert),
         admin_key: path(Key::AdminKeyFile),
         home: path(Key::Home),
+        enforce: slots.slot(Key::Control).text().as_deref() == Some("enforce"),
         min_writable_bookies: slots.slot(Key::MinWritableBookies).count(),
         file: file
             .as_ref()
@@ -78,6 +113,8 @@ pub(super) fn settle(
     let policy = Policy {
         any_full: any_full.any_full().flatten().unwrap_or(true),
         bookie: file.as_ref().map(|file| file.values.needs()),
+        journal_emergency: true,
+        beside: bookie.file.beside(of_bookie(&bookie)),
         ..Policy::default()
     };
     slots.set(Key::ReadOnlyOnAnyFull, any_full);
@@ -104,9 +141,48 @@ fn certificate(slots: &Layer, problems: &mut Problems) {
     }
 }
 
+/// `enforce` needs to reach the bookie and its cluster, and to know its name there.
+pub(super) fn can_enforce(settled: &Settled, zookeeper: bool, problems: &mut Problems) {
+    let Some(bookie) = settled.bookie.as_ref().filter(|bookie| bookie.enforce) else {
+        return;
+    };
+    let slot = settled.slots.slot(Key::Control);
+    let mut needs = |missing: bool, problem: &str, remedy: &str| {
+        if missing {
+            let wrong = Wrong::new(problem.to_owned(), remedy.to_owned());
+            problems.error(slot.problem(Key::Control, wrong));
+        }
+    };
+    needs(
+        bookie.admin_url.is_none() && !settled.slots.slot(Key::AdminUrl).is_broken(),
+        "needs the bookie's admin HTTP server, and none is named",
+        "set httpServerEnabled=true in the bookie's file, or bookie.admin_url",
+    );
+    needs(
+        !zookeeper,
+        "needs the ZooKeeper of the bookie's cluster, and none is named",
+        "name the bookie's file with bookie.conf, or set zookeeper.metadata_service_uri",
+    );
+    needs(
+        bookie.file.id().is_none(),
+        "needs the bookie's id, and its file does not say it",
+        "set bookieId or advertisedAddress in the bookie's file, as it is in ZooKeeper under cookies",
+    );
+}
+
 /// BookKeeper's releases in which the any-full key began to count, and began to be the default.
 const ANY_FULL_SINCE: (u32, u32) = (4, 16);
 const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
+
+/// Whether one full directory makes the bookie itself read-only; none where nobody can say.
+fn of_bookie(bookie: &BookieConfig) -> Option<bool> {
+    let in_file = bookie.file.read_only_mode_on_any_disk_full_enabled;
+    let at_least = |(major, minor)| bookie.version.map(|version| version.at_least(major, minor));
+    match at_least(ANY_FULL_SINCE) {
+        Some(false) => Some(false),
+        _ => in_file.or_else(|| at_least(ANY_FULL_DEFAULT_SINCE)),
+    }
+}
 
 /// Whether one full directory asks for read-only. An unknown version counts as the most dangerous
 /// one: if the bookie goes read-only on one full directory, we must not want it writable.

@@ -20,6 +20,9 @@ pub fn show(config: &Config) -> String {
     if let Some(bookie) = &origin.bookie {
         section(&mut text, Section::Bookie, bookie);
     }
+    if config.zookeeper.is_some() {
+        section(&mut text, Section::ZooKeeper, &origin.node);
+    }
     for dir in &origin.dirs {
         section(&mut text, Section::Dir, dir);
     }
@@ -56,6 +59,7 @@ fn line(key: Key, slot: &Slot) -> String {
             shown(path),
             slot.place
         ),
+        Some(Value::Secret(_)) => format!("# {name} is set by {}, and not shown", slot.place),
         Some(value) => format!("{name} = {}  # {}", value.to_toml(), slot.place),
     }
 }

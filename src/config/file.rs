@@ -70,6 +70,8 @@ fn parse(path: &Path, text: &str, problems: &mut Problems) -> FileSettings {
     for error in errors {
         let line = error.span().map(|span| reader.line(span.start));
         let written = line.and_then(|line| text.lines().nth(line - 1));
+        // A password is not for a log, even in a line that is no TOML.
+        let written = written.and_then(|line| line.split("digest:").next());
         let shown = printable(&shortened(written.unwrap_or_default().trim()));
         let wrong = Wrong::new(
             format!("{} in `{shown}`", error.message()),
@@ -184,14 +186,18 @@ impl Reader<'_> {
             let wrong = unknown(section, header, name.get_ref());
             let line = self.line(name.span().start);
             let place = Place::file(self.path, line);
-            self.problems.error(wrong.at(place, path, self.shown(raw)));
+            // It may be a password under a name with a slip.
+            let shown = match section {
+                Section::ZooKeeper => String::new(),
+                _ => self.shown(raw),
+            };
+            self.problems.error(wrong.at(place, path, shown));
             return None;
         };
         let value = match key.row().kind.parse(raw.get_ref()) {
             Ok(value) => Some(value),
             Err(wrong) => {
                 let wrong = match (key, raw.get_ref().as_str()) {
-                    (Key::Control, Some("enforce")) => not_yet(),
                     (Key::Semantics, Some("bookkeeper")) => not_yet(),
                     _ => wrong,
                 };
@@ -204,7 +210,11 @@ impl Reader<'_> {
     }
 
     fn error(&mut self, raw: &Raw<'_>, key: &str, wrong: Wrong) {
-        let problem = wrong.at(self.place(raw), key, self.shown(raw));
+        let shown = match key {
+            _ if key == Key::Auth.path() => String::new(),
+            _ => self.shown(raw),
+        };
+        let problem = wrong.at(self.place(raw), key, shown);
         self.problems.error(problem);
     }
 

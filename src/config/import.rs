@@ -74,6 +74,10 @@ fn translate(
         );
     }
     text.push_str(&rows(&mapped.layer, Section::Bookie));
+    let zookeeper = rows(&mapped.layer, Section::ZooKeeper);
+    if !zookeeper.is_empty() {
+        push(&mut text, &format!("\n[zookeeper]\n{zookeeper}"));
+    }
     for dir in named {
         let value = Value::Path(dir.path).to_toml();
         push(

@@ -16,18 +16,20 @@ pub(super) enum Section {
     /// `[[dir]]`, which also takes the keys of thresholds and probe.
     Dir,
     Bookie,
+    ZooKeeper,
     /// `[[hook]]`.
     Hook,
 }
 
 impl Section {
-    pub(super) const ALL: [Section; 7] = [
+    pub(super) const ALL: [Section; 8] = [
         Section::Top,
         Section::Thresholds,
         Section::Probe,
         Section::Events,
         Section::Dir,
         Section::Bookie,
+        Section::ZooKeeper,
         Section::Hook,
     ];
 
@@ -39,6 +41,7 @@ impl Section {
             Section::Events => "events",
             Section::Dir => "dir",
             Section::Bookie => "bookie",
+            Section::ZooKeeper => "zookeeper",
             Section::Hook => "hook",
         }
     }
@@ -81,6 +84,9 @@ impl Section {
             Section::Bookie => {
                 "The bookie beside which the agent runs. With this section, nothing is written \
                  into a directory before the bookie was initialised there."
+            }
+            Section::ZooKeeper => {
+                "The store of the cluster's metadata. What is not set comes from the bookie's file."
             }
             Section::Hook => {
                 "A program to run for events, one section for each hook. The event is JSON on its \
@@ -288,19 +294,35 @@ keys! {
         Version "version", Kind::Version, Eg("\"4.17.3\""), Reload,
             "BookKeeper's version: what an absent key of its file means differs between versions.";
         AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Reload,
-            "The bookie's admin HTTP server; from its file if that enables one. Checked, and not asked yet.";
+            "The bookie's admin HTTP server; from its file if that enables one. It is asked for little more than its state, once a second.";
         AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,
             "Certificates that the admin server's own is checked against.";
         AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Reload,
             "Client certificate for an admin server that asks for one.";
         AdminKeyFile "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Reload,
             "Its key.";
-        Control "control", Kind::Choice(&["observe"]), Is("\"observe\""), Reload,
-            "observe: say which mode the disks allow, change nothing.";
+        Control "control", Kind::Choice(&["observe", "enforce"]), Is("\"observe\""), Reload,
+            "observe: say which mode the disks allow, change nothing but by `mode set`. enforce: keep the bookie in it; needs its admin server and ZooKeeper.";
         ReadOnlyOnAnyFull "read_only_on_any_full", Kind::AnyFull, Is("\"bookie\""), Reload,
             "Whether one full directory asks for read-only, or only all of a role; \"bookie\": as the bookie runs.";
         MinWritableBookies "min_writable_bookies", BOOKIES, Eg("5"), Reload,
-            "How many bookies must stay writable. Checked, and without an effect while control is observe.";
+            "How many bookies must stay writable when this one is made read-only; the largest ensemble in use and one more if not set. A journal that is nearly full may go below it, one bookie at a time.";
+    }
+    ZooKeeper {
+        MetadataServiceUri "metadata_service_uri", Kind::Metadata, Eg("\"zk+hierarchical://zk1:2181;zk2:2181/ledgers\""), Restart,
+            "Servers and path, as the bookie's file names them in metadataServiceUri. Only ZooKeeper can be used; beside another store the agent works with control = \"observe\" only.";
+        Auth "auth", Kind::Auth, Eg("\"digest:user:password\""), Restart,
+            "Who the agent is to ZooKeeper. Nodes that it makes are then open to this user alone. Better kept in auth_file: others may read this file.";
+        AuthFile "auth_file", Kind::Path, Eg("\"/etc/dirkeeper/zookeeper.auth\""), Restart,
+            "File with the same text and nothing else.";
+        ZooKeeperCa "tls_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Restart,
+            "Certificates that those of the servers are checked against. With it, all servers are spoken to by TLS.";
+        ZooKeeperCert "tls_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Restart,
+            "Client certificate for servers that ask for one.";
+        ZooKeeperKeyFile "tls_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Restart,
+            "Its key.";
+        Root "root", Kind::Node, Is("\"/dirkeeper\""), Restart,
+            "Node below which claims, locks and what agents say of their bookies are kept, each cluster below its own instance id. The same for all agents of a cluster; it does not follow the path of the ledgers.";
     }
     Hook {
         HookName "name", Kind::Name, Must("\"page\""), Reload,
@@ -361,15 +383,7 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 7] = [
-    "webhook",
-    "alertmanager",
-    "textfile",
-    "zookeeper",
-    "reclaim",
-    "drain",
-    "bookie.control = \"enforce\"",
-];
+pub(super) const LATER: [&str; 5] = ["webhook", "alertmanager", "textfile", "reclaim", "drain"];
 
 #[cfg(test)]
 mod tests {

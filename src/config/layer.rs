@@ -10,7 +10,7 @@ use toml::de::DeValue;
 
 use super::keys::{Key, Preset};
 use super::problem::{Place, Problem, Wrong};
-use super::value::{BookieVersion, Value};
+use super::value::{BookieVersion, Secret, Value};
 use crate::health::event::EventKind;
 
 /// The value of a key and where it stands. No value: what stands there is wrong and was reported,
@@ -80,6 +80,7 @@ impl Slot {
         path Path PathBuf;
         address Address SocketAddr;
         text Text String;
+        secret Secret Secret;
         version Version BookieVersion;
         any_full AnyFull Option<bool>;
         events Events Vec<EventKind>;

@@ -12,6 +12,7 @@ use super::layer::{Layer, Slot};
 use super::problem::{Place, Problem, Problems, Wrong};
 use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
+use super::zookeeper;
 use super::{Config, EventsConfig, LogLevel, Origin, Sources};
 use crate::health::dir::path_text;
 use crate::health::policy::Policy;
@@ -67,12 +68,17 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
             slots: Layer::default(),
         }
     };
-    let node = node_slots(&settings.node);
+    let mut node = node_slots(&settings.node);
+    let ours = sources.configuration_file();
+    let zookeeper = zookeeper::settle(&mut node, &mapped.layer, ours, &mut problems);
     if settings.sound && settings.dirs.is_empty() && sources.dirs.is_empty() && conf.is_none() {
         problems.error(nothing_to_watch(sources));
     }
     whole(&node, &dirs, &mut problems);
-    finish(node, dirs, (hooks, hook_slots), bookie, files, problems)
+    bookie::can_enforce(&bookie, zookeeper.is_some(), &mut problems);
+    let mut config = finish(node, dirs, (hooks, hook_slots), bookie, files, problems)?;
+    config.zookeeper = zookeeper;
+    Ok(config)
 }
 
 /// Reads the sources again for an agent that runs with `old`. What cannot change while it runs
@@ -108,6 +114,7 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
         .control_token_file
         .clone_from(&old.control_token_file);
     config.events = old.events;
+    config.zookeeper.clone_from(&old.zookeeper);
     Ok(config)
 }
 
@@ -149,7 +156,7 @@ fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
 /// Everything that is there once, with defaults.
 fn node_slots(node: &Layer) -> Layer {
     let mut slots = Layer::default();
-    for section in [Section::Top, Section::Events] {
+    for section in [Section::Top, Section::Events, Section::ZooKeeper] {
         for key in Key::all_in(section) {
             slots.set(key, node.slot(key));
         }
@@ -240,6 +247,7 @@ fn finish(
             hooks: hook_slots,
         },
         bookie: bookie.bookie,
+        zookeeper: None,
     })
 }
 

@@ -21,13 +21,14 @@ mod source;
 mod tests;
 mod value;
 mod watch;
+mod zookeeper;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use bookie::BookieConfig;
+pub use bookie::{AdminFiles, BookieConfig};
 pub use bookie_conf::{BookieConf, MetadataService, ZooKeeper};
 pub use check::{JournalRoom, check_human, check_json, with_room};
 pub use effective::show;
@@ -37,8 +38,9 @@ pub use load::{load, reload};
 pub use problem::{Place, Problem, Problems};
 pub use reference::{documentation, reference_file};
 pub use source::SourceFile;
-pub use value::BookieVersion;
+pub use value::{BookieVersion, Secret};
 pub use watch::{Watch, watch};
+pub use zookeeper::{ZooKeeperConfig, ZooKeeperFiles};
 
 use crate::health::dir::Dir;
 use crate::health::policy::Policy;
@@ -145,6 +147,8 @@ pub struct Config {
     pub policy: Policy,
     /// The bookie, if there is one.
     pub bookie: Option<BookieConfig>,
+    /// The ZooKeeper of its cluster, if one is named.
+    pub zookeeper: Option<ZooKeeperConfig>,
     /// What should be known and does not keep the configuration from being used.
     pub warnings: Vec<Problem>,
     /// The files that were read, to be watched for changes.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::problem::Wrong;
+use super::zookeeper;
 use crate::health::dir::{path_text, steers};
 use crate::health::event::EventKind;
 
@@ -33,6 +34,12 @@ pub(super) enum Kind {
     Path,
     Address,
     Url,
+    /// A metadata service that is a ZooKeeper.
+    Metadata,
+    /// `digest:user:password`; never shown.
+    Auth,
+    /// Path of a node in ZooKeeper.
+    Node,
     Version,
     /// One of these words.
     Choice(&'static [&'static str]),
@@ -54,11 +61,22 @@ pub(super) enum Value {
     Path(PathBuf),
     Address(SocketAddr),
     Text(String),
+    Secret(Secret),
     Version(BookieVersion),
     /// None: as the bookie itself runs.
     AnyFull(Option<bool>),
     Events(Vec<EventKind>),
     Command(Vec<String>),
+}
+
+/// A text that is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret")
+    }
 }
 
 /// Version of BookKeeper. What an absent key of the bookie's file means differs between versions.
@@ -136,6 +154,9 @@ impl Kind {
             Kind::Path
             | Kind::Address
             | Kind::Url
+            | Kind::Metadata
+            | Kind::Auth
+            | Kind::Node
             | Kind::Version
             | Kind::Choice(_)
             | Kind::Name => match raw.as_str() {
@@ -150,6 +171,9 @@ impl Kind {
             Kind::Path => absolute(Path::new(text)).map(Value::Path),
             Kind::Address => address(text).map(Value::Address),
             Kind::Url => url(text).map(Value::Text),
+            Kind::Metadata => zookeeper::uri(text).map(Value::Text),
+            Kind::Auth => zookeeper::auth(text).map(Value::Secret),
+            Kind::Node => zookeeper::node(text).map(Value::Text),
             Kind::Version => BookieVersion::parse(text)
                 .map(Value::Version)
                 .ok_or_else(|| Wrong::new("is not a version", "write it like \"4.17.3\"")),
@@ -178,6 +202,9 @@ impl Kind {
             Kind::Path => "absolute path".to_owned(),
             Kind::Address => "IP address and port".to_owned(),
             Kind::Url => "URL".to_owned(),
+            Kind::Metadata => "URI of a ZooKeeper".to_owned(),
+            Kind::Auth => "scheme, user and password".to_owned(),
+            Kind::Node => "absolute path in ZooKeeper".to_owned(),
             Kind::Version => "version".to_owned(),
             Kind::Choice(words) => one_of(words),
             Kind::AnyFull => "\"bookie\", true or false".to_owned(),
@@ -200,6 +227,7 @@ impl Value {
             Value::Path(path) => quote(&path_text(path)),
             Value::Address(address) => quote(&address.to_string()),
             Value::Text(text) => quote(text),
+            Value::Secret(_) => "(not shown)".to_owned(),
             Value::Version(version) => quote(&version.to_string()),
             Value::AnyFull(None) => quote("bookie"),
             Value::AnyFull(Some(flag)) => flag.to_string(),

@@ -164,7 +164,7 @@ pub fn reference() -> String {
         "# Events\n\nWritten from the table in `src/health/event.rs`; do not edit. An event is told once, when something \
          changes; what lasts is in the snapshot and the metrics, and in `reminder`. The cause \
          of an axis that is good again names what has ended, and its message what is good now. The JSON of an event is \
-         described in the [hooks' page](hooks.md).\n\n| event | severity | meaning |\n| --- | --- | --- |\n",
+         described in the [hooks' page](hooks.md), and what to do about each in the [runbook](operations.md#runbook).\n\n| event | severity | meaning |\n| --- | --- | --- |\n",
     );
     for kind in EventKind::ALL {
         let (name, severity) = (kind.name(), kind.severity().name());
@@ -175,6 +175,19 @@ pub fn reference() -> String {
 
 #[cfg(test)]
 mod tests {
+    /// Meaning, first look and remedy under a heading of its own, at whatever level.
+    #[test]
+    fn every_event_has_an_entry_in_the_runbook() {
+        let runbook = include_str!("../../docs/operations.md");
+        for kind in super::EventKind::ALL {
+            let heading = format!("# {}\n", kind.name());
+            let entry = runbook.split_once(&heading).map(|(_, rest)| rest);
+            let entry = entry.unwrap_or_else(|| panic!("{} has no entry", kind.name()));
+            let entry = entry.split("\n#").next().unwrap_or_default();
+            assert!(40 < entry.len(), "{} is not explained", kind.name());
+        }
+    }
+
     #[test]
     fn the_reference_in_docs_is_up_to_date() {
         crate::generated::check("docs/events.md", &super::reference());

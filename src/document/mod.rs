@@ -2,7 +2,9 @@
 //! the event log and the command line write and read them. Key order is part of the contract. It
 //! converts values and does nothing else: no I/O, no clock, no decision.
 
+mod beside;
 mod event;
+mod mode;
 #[cfg(test)]
 pub(crate) mod sample;
 mod status;
@@ -17,15 +19,17 @@ use crate::health::observation::Space;
 use crate::health::policy::Mode;
 
 pub use crate::health::dir::{path_text, printable, shown};
+pub use beside::BesideDocument;
 pub use event::{
     CauseDocument, EventDocument, EventSpaceDocument, NodeDocument, event_json,
     reference as event_reference,
 };
+pub use mode::{ClaimDocument, ModeDocument};
 pub use status::{
-    AxesDocument, ClaimDocument, DirDocument, DurationsDocument, EvidenceDocument,
-    ForecastDocument, HistoryDocument, JournalDocument, ListenerDocument, ModeDocument,
-    MountDocument, ProbeDocument, RestartDocument, SpaceDocument, StatusDocument, TotalDocument,
-    dir_document, problems, shown_space, shown_usage, status_document,
+    AxesDocument, DirDocument, DurationsDocument, EvidenceDocument, ForecastDocument,
+    HistoryDocument, JournalDocument, ListenerDocument, MountDocument, ProbeDocument,
+    RestartDocument, SpaceDocument, StatusDocument, TotalDocument, dir_document, problems,
+    shown_space, shown_usage, status_document,
 };
 
 /// Where the agent runs, as every document says it.
@@ -48,8 +52,6 @@ pub struct About {
     pub revision: &'static str,
     /// Semantics in force: `dirkeeper` or `bookkeeper`.
     pub semantics: &'static str,
-    /// `observe` or `enforce`.
-    pub control: &'static str,
 }
 
 /// A document as one line of JSON. What would steer a terminal is escaped, also where JSON allows it

@@ -10,6 +10,12 @@ use std::time::Duration;
 
 use super::{About, Host};
 use crate::health::ballast::{BallastState, BallastView};
+use crate::health::beside::{
+    AgentStatus, BesideAction, BesideView, BookieProcess, ClusterView, CompactionFlags,
+    CompactionView, GcDetails, Member, Registration, ShouldBe, SuspendedView,
+};
+use crate::health::bookkeeper;
+use crate::health::claim::{Claim, Owner};
 use crate::health::dir::{DirId, Role, Thresholds};
 use crate::health::event::{Event, EventKind, NodeSummary};
 use crate::health::journal::JournalView;
@@ -39,7 +45,6 @@ pub(crate) fn about() -> About {
         version: "0.1.0",
         revision: "abc1234",
         semantics: "dirkeeper",
-        control: "observe",
     }
 }
 
@@ -250,7 +255,12 @@ pub(crate) fn snapshot() -> Snapshot {
             observed: None,
             high_priority_writes: true,
             transitions: BTreeMap::from([((Mode::ReadOnly, "disks"), 1)]),
+            control: "enforce",
+            claims: claims(),
+            held: Some("ZooKeeper <zk1:2181> does not answer".to_owned()),
+            journal_emergency: false,
         },
+        beside: beside(),
         totals: BTreeMap::from([(Role::Journal, space(40)), (Role::Ledger, space(4))]),
         recent_events: Arc::new(events),
         event_counts: BTreeMap::from([(EventKind::DiskFull, 1), (EventKind::ModeWanted, 1)]),
@@ -265,6 +275,92 @@ pub(crate) fn snapshot() -> Snapshot {
         children_abandoned: 1,
         dirs: dirs.into_iter().map(Arc::new).collect(),
     }
+}
+
+fn beside() -> BesideView {
+    let details = GcDetails {
+        force_compacting: false,
+        major_compacting: false,
+        minor_compacting: true,
+        last_major: 1_796_000_000_000,
+        last_minor: 1_796_000_100_000,
+        majors: 2,
+        minors: 9,
+    };
+    BesideView {
+        bookie_up: Some(true),
+        high_priority_writes: Some(false),
+        zookeeper: Some(false),
+        cluster: Some(cluster()),
+        process: Some(BookieProcess {
+            pid: 4321,
+            started: before(9000),
+            version: Some("4.17.3".to_owned()),
+        }),
+        registration: Some(Registration {
+            writable: false,
+            read_only: true,
+        }),
+        should_be: Some(ShouldBe {
+            mode: bookkeeper::Mode::ReadOnly,
+            reason: "/mnt/<l1> is full for it".to_owned(),
+        }),
+        compaction: CompactionView {
+            flags: Some(CompactionFlags {
+                minor_suspended: false,
+                major_suspended: false,
+            }),
+            suspended: Some(SuspendedView {
+                major: true,
+                minor: false,
+                seen: false,
+            }),
+            details: vec![details; 2],
+            forced: Some(false),
+        },
+        action: Some(BesideAction::RequestGc),
+    }
+}
+
+fn cluster() -> ClusterView {
+    let member = |id: &str, writable, rack: Option<&str>, over_warn: Option<bool>| Member {
+        id: id.to_owned(),
+        registration: Registration {
+            writable,
+            read_only: !writable,
+        },
+        rack: rack.map(str::to_owned),
+        group: None,
+        agent: over_warn.map(|over_warn| AgentStatus {
+            over_warn,
+            ..AgentStatus::default()
+        }),
+        below_floor: false,
+        claimed: !writable,
+    };
+    ClusterView {
+        members: vec![
+            member("10.0.0.3:3181", false, Some("/r\"1"), Some(true)),
+            member("10.0.0.4:3181", true, Some("/r2"), Some(false)),
+            member("10.0.0.5:3181", true, None, None),
+        ],
+        largest_ensemble: Some(2),
+    }
+}
+
+fn claims() -> Vec<Claim> {
+    let claim = |owner, reason: &str, seconds, pending| Claim {
+        owner,
+        mode: Mode::ReadOnly,
+        reason: reason.to_owned(),
+        since: before(seconds),
+        pending,
+        below_floor: false,
+    };
+    vec![
+        claim(Owner::Agent, "/mnt/l1 is full", 30, true),
+        claim(Owner::Operator, "disk <b>swap</b> at noon", 3600, false),
+    ]
 }
 
 pub(crate) fn self_view() -> SelfView {

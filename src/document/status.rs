@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    About, CauseDocument, mode_name, path_text, rounded_ratio, timestamp_text, usage_ratio,
+    About, BesideDocument, CauseDocument, ModeDocument, path_text, rounded_ratio, timestamp_text,
+    usage_ratio,
 };
 use crate::health::ballast::BallastView;
 use crate::health::journal::JournalView;
@@ -26,14 +27,9 @@ pub fn status_document(snapshot: &Snapshot, own: &SelfView, about: &About) -> St
         started_at: timestamp_text(snapshot.started_at),
         semantics: about.semantics.to_owned(),
         status: snapshot.severity.name().to_owned(),
-        mode: ModeDocument {
-            wanted: snapshot.mode.wanted.map(mode_name),
-            observed: snapshot.mode.observed.map(mode_name),
-            high_priority_writes: snapshot.mode.high_priority_writes,
-            control: about.control.to_owned(),
-            claims: Vec::new(),
-        },
+        mode: ModeDocument::new(&snapshot.mode),
         restart: snapshot.restart.as_ref().map(RestartDocument::new),
+        beside: BesideDocument::new(&snapshot.beside),
         dirs: snapshot
             .dirs
             .iter()
@@ -90,6 +86,9 @@ pub struct StatusDocument {
     /// Whether a start of the bookie would fail now; none without its file.
     #[serde(default)]
     pub restart: Option<RestartDocument>,
+    /// Bookie and cluster; absent where there is neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beside: Option<BesideDocument>,
     /// Directories in configured order.
     pub dirs: Vec<DirDocument>,
     /// Bytes of the file systems of each role, each counted once however many directories it has.
@@ -163,36 +162,6 @@ impl JournalDocument {
             oldest_id: view.oldest.map(|id| format!("{id:x}")),
         }
     }
-}
-
-/// Mode, as wanted and as seen.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ModeDocument {
-    /// What the disks allow; none while too much is unknown.
-    pub wanted: Option<String>,
-    /// What the server says; none without one.
-    pub observed: Option<String>,
-    /// Recovery writes are possible.
-    pub high_priority_writes: bool,
-    /// `observe` or `enforce`.
-    pub control: String,
-    /// Who holds the server read-only.
-    pub claims: Vec<ClaimDocument>,
-}
-
-/// One owner's wish for a mode.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClaimDocument {
-    /// `agent`, `operator`, `drain` or `bookie`.
-    pub owner: String,
-    /// Wanted mode.
-    pub mode: String,
-    /// Why.
-    pub reason: String,
-    /// Since when.
-    pub since: String,
 }
 
 /// One directory.

@@ -132,6 +132,18 @@ pub enum Mode {
     Shutdown,
 }
 
+impl Mode {
+    /// The word used in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Writable => "writable",
+            Mode::ReadOnly => "readOnly",
+            Mode::Shutdown => "shutdown",
+        }
+    }
+}
+
 /// One bookie with its directories. Memory depends on the number of directories only.
 #[derive(Debug, Clone)]
 pub struct Model {

@@ -24,6 +24,8 @@ pub struct DirFacts<'a> {
     pub access: AccessStatus,
     /// Has room for recovery writes.
     pub room: bool,
+    /// It is a journal and has less than it needs next.
+    pub emergency: bool,
 }
 
 /// An edge of the node.
@@ -48,6 +50,7 @@ pub struct Node {
     wanted: Option<Mode>,
     wanted_reason: Option<String>,
     high_priority_writes: bool,
+    journal_emergency: bool,
 }
 
 impl Node {
@@ -69,11 +72,18 @@ impl Node {
         self.high_priority_writes
     }
 
+    /// A journal has less than it needs next: read-only may then go below the cluster's floor.
+    #[must_use]
+    pub fn journal_emergency(&self) -> bool {
+        self.journal_emergency
+    }
+
     /// Recomputes everything from how the directories stand now, and returns the edges in the
     /// order in which they are told.
     pub fn update(&mut self, dirs: &[DirFacts<'_>], policy: Policy) -> Vec<NodeChange> {
         let mut changes = Vec::new();
         self.high_priority_writes = policy::high_priority_writes(dirs);
+        self.journal_emergency = policy.journal_emergency && dirs.iter().any(|dir| dir.emergency);
         self.update_full(dirs, &mut changes);
         self.update_trouble(dirs, &mut changes);
         self.update_wanted(dirs, policy, &mut changes);
@@ -200,12 +210,14 @@ pub fn totals<'a>(
 mod tests {
     use super::*;
 
-    /// One letter a directory: `.` ok, `w` almost full, `F` full, `x` failed, `?` unknown; ledger
+    /// One letter a directory: `.` ok, `w` almost full, `F` full, `x` failed, `?` unknown, `!` short of
+    /// what a journal needs next; ledger
     /// directories before the `|`, journal directories after it.
     fn run(steps: &[&str], any_full: bool) -> Vec<String> {
         let mut node = Node::default();
         let policy = Policy {
             any_full,
+            journal_emergency: true,
             ..Policy::default()
         };
         let mut lines = Vec::new();
@@ -218,7 +230,7 @@ mod tests {
                         role = Role::Journal;
                         continue;
                     }
-                    '.' => (SpaceStatus::Ok, AccessStatus::Ok),
+                    '.' | '!' => (SpaceStatus::Ok, AccessStatus::Ok),
                     'w' => (SpaceStatus::AlmostFull, AccessStatus::Ok),
                     'F' => (SpaceStatus::Full, AccessStatus::Ok),
                     'x' => (SpaceStatus::Ok, AccessStatus::Failed),
@@ -230,6 +242,7 @@ mod tests {
                     space,
                     access,
                     room: space != SpaceStatus::Full,
+                    emergency: letter == '!',
                 });
             }
             let changes = node.update(&dirs, policy);
@@ -270,6 +283,20 @@ mod tests {
                 "F.|w: writable modeWanted",
             ]
         );
+    }
+
+    #[test]
+    fn a_journal_short_of_bytes_asks_for_read_only_in_either_mode() {
+        for any_full in [true, false] {
+            assert_eq!(
+                run(&["..|.", "..|!", "..|."], any_full),
+                [
+                    "..|.: writable",
+                    "..|!: readOnly modeWanted",
+                    "..|.: writable modeWanted",
+                ]
+            );
+        }
     }
 
     #[test]

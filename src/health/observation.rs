@@ -38,11 +38,13 @@ pub enum Operation {
     Ballast,
     /// The prober itself, when it could not do its work.
     Prober,
+    /// Asking the bookie or its cluster; no disk is touched.
+    Bookie,
 }
 
 impl Operation {
     /// All operations in their order.
-    pub const ALL: [Operation; 14] = [
+    pub const ALL: [Operation; 15] = [
         Operation::Mountinfo,
         Operation::Open,
         Operation::Statvfs,
@@ -57,6 +59,7 @@ impl Operation {
         Operation::BookieFiles,
         Operation::Ballast,
         Operation::Prober,
+        Operation::Bookie,
     ];
 
     /// The word used in events, evidence and the `step` label.
@@ -77,6 +80,7 @@ impl Operation {
             Operation::BookieFiles => "bookieFiles",
             Operation::Ballast => "ballast",
             Operation::Prober => "prober",
+            Operation::Bookie => "bookie",
         }
     }
 }

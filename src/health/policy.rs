@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::dir::{Role, path_text};
+use super::judge;
 use super::node::DirFacts;
 use super::restart::BookieNeeds;
 use super::status::{AccessStatus, SpaceStatus};
@@ -58,6 +59,11 @@ pub struct Policy {
     pub reminder_interval: Duration,
     /// What the bookie needs to start; none without its file.
     pub bookie: Option<BookieNeeds>,
+    /// There is a bookie: a journal with less room than it needs next asks for read-only. Other servers'
+    /// journals may be of any size.
+    pub journal_emergency: bool,
+    /// How the bookie watches itself.
+    pub beside: judge::Settings,
     /// Only some of the node's directories are looked at: what needs all of them is not judged.
     pub partial: bool,
 }
@@ -68,6 +74,8 @@ impl Default for Policy {
             any_full: true,
             reminder_interval: Duration::from_secs(3600),
             bookie: None,
+            journal_emergency: false,
+            beside: judge::Settings::default(),
             partial: false,
         }
     }
@@ -78,6 +86,7 @@ impl Default for Policy {
 #[must_use]
 pub fn wanted_mode(dirs: &[DirFacts<'_>], policy: Policy) -> Option<(Mode, Option<String>)> {
     let reason = unusable(dirs)
+        .or_else(|| emergency(dirs).filter(|_| policy.journal_emergency))
         .or_else(|| all_full(dirs))
         .or_else(|| any_full(dirs).filter(|_| policy.any_full));
     if reason.is_some() {
@@ -102,6 +111,13 @@ pub fn high_priority_writes(dirs: &[DirFacts<'_>]) -> bool {
 fn unusable(dirs: &[DirFacts<'_>]) -> Option<String> {
     let dir = dirs.iter().find(|dir| dir.access.is_unusable())?;
     Some(format!("{} is {}", path_text(dir.path), dir.access.name()))
+}
+
+/// Bytes, not percent: a bookie whose journal cannot grow ends at once (#1349, #3150).
+fn emergency(dirs: &[DirFacts<'_>]) -> Option<String> {
+    let dir = dirs.iter().find(|dir| dir.emergency)?;
+    let path = path_text(dir.path);
+    Some(format!("{path} has less room than the journal needs next"))
 }
 
 fn any_full(dirs: &[DirFacts<'_>]) -> Option<String> {

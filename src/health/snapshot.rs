@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ballast::BallastView;
+use super::beside::BesideView;
+use super::claim::Claim;
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
 use super::journal::JournalView;
@@ -34,6 +36,8 @@ pub struct Snapshot {
     pub ready: bool,
     /// Mode.
     pub mode: ModeView,
+    /// Bookie and cluster.
+    pub beside: BesideView,
     /// Directories in configured order.
     pub dirs: Vec<Arc<DirView>>,
     /// Bytes of all file systems that directories of a role are on, each counted once.
@@ -60,7 +64,7 @@ pub struct Snapshot {
 pub const RECENT_EVENTS: usize = 256;
 
 /// Mode of the server beside the agent, as wanted and as seen.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModeView {
     /// What the disks allow; none while too much is unknown to say.
     pub wanted: Option<Mode>,
@@ -72,6 +76,30 @@ pub struct ModeView {
     pub high_priority_writes: bool,
     /// Mode changes so far, by target and reason: `disks` when they asked for it, else `other`.
     pub transitions: BTreeMap<(Mode, &'static str), u64>,
+    /// `observe` or `enforce`.
+    pub control: &'static str,
+    /// Who holds the server in a mode.
+    pub claims: Vec<Claim>,
+    /// Why a change that is wanted is not made now; none when there is none to make.
+    pub held: Option<String>,
+    /// A journal is nearly full: for that the bookie may go below the cluster's floor.
+    pub journal_emergency: bool,
+}
+
+impl Default for ModeView {
+    fn default() -> Self {
+        ModeView {
+            wanted: None,
+            reason: None,
+            observed: None,
+            high_priority_writes: false,
+            transitions: BTreeMap::new(),
+            control: "observe",
+            claims: Vec::new(),
+            held: None,
+            journal_emergency: false,
+        }
+    }
 }
 
 /// One directory.

@@ -276,11 +276,15 @@ pub enum Cause {
     NoSize,
     /// The prober could not do its work.
     Prober,
+    /// What the bookie says of itself, or does not.
+    Bookie,
+    /// How the cluster stands.
+    Cluster,
 }
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 15] = [
+    pub const ALL: [Cause; 17] = [
         Cause::Bytes,
         Cause::Inodes,
         Cause::Quota,
@@ -296,6 +300,8 @@ impl Cause {
         Cause::ReadOnlyMount,
         Cause::NoSize,
         Cause::Prober,
+        Cause::Bookie,
+        Cause::Cluster,
     ];
 
     /// The word used in JSON and in the `cause` label.
@@ -317,6 +323,8 @@ impl Cause {
             Cause::ReadOnlyMount => "readOnlyMount",
             Cause::NoSize => "noSize",
             Cause::Prober => "prober",
+            Cause::Bookie => "bookie",
+            Cause::Cluster => "cluster",
         }
     }
 }

@@ -128,6 +128,7 @@ impl Tracker {
         let is_mount = matches!(observation, Observation::Mounted(_));
         let track = &mut self.tracks[place];
         let room_before = track.high_priority_room().map(|room| room.enough);
+        let emergency = track.emergency;
         if let Observation::Looked(look) = &observation {
             for (operation, duration) in &look.durations {
                 if let Some(histogram) = self.histograms.get_mut(operation) {
@@ -147,7 +148,8 @@ impl Tracker {
         let changes = track.take_changes(now);
         let room = track.high_priority_room().map(|room| room.enough);
         let given = track.take_ballast_given();
-        if changes.is_empty() && room == room_before && given.is_none() {
+        let same = room == room_before && emergency == track.emergency;
+        if changes.is_empty() && same && given.is_none() {
             return Vec::new();
         }
         let mut events = self.tell(now, place, changes);
@@ -565,6 +567,7 @@ fn facts(tracks: &[Track]) -> Vec<DirFacts<'_>> {
             space: track.space.status(),
             access: track.access.status(),
             room: track.high_priority_room().is_some_and(|room| room.enough),
+            emergency: track.emergency,
         })
         .collect()
 }

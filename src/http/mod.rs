@@ -28,7 +28,7 @@ use crate::document::About;
 use crate::health::snapshot::{SelfView, Snapshot};
 
 pub use connection::serve;
-pub use orders::{Answer, Control, Order, Refusal};
+pub use orders::{Answer, Control, MayStop, Order, Refusal};
 
 use problem::Problem;
 
@@ -76,6 +76,8 @@ pub struct Handles {
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// Takes orders from those who have the token; without it nobody gives any.
     pub control: Option<Control>,
+    /// Asks whether the server beside the agent may end now; needs no token.
+    pub may_stop: MayStop,
 }
 
 /// Why the server cannot listen.
@@ -133,6 +135,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 struct Shared {
     handles: Handles,
     followers: Arc<Semaphore>,
+    may_stop_turn: Arc<Semaphore>,
     /// Its sender is dropped when the server stops.
     stopping: watch::Receiver<()>,
 }
@@ -147,6 +150,7 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
     let shared = Shared {
         handles,
         followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
+        may_stop_turn: Arc::new(Semaphore::new(1)),
         stopping,
     };
     Router::new()
@@ -161,6 +165,7 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
         .route("/api/v1/probe", post(orders::probe))
         .route("/api/v1/accept", post(orders::accept))
         .route("/api/v1/mode", put(orders::mode))
+        .route("/api/v1/mode/may-stop", get(orders::may_stop))
         .fallback(|request: Request| async move {
             Problem::new(
                 StatusCode::NOT_FOUND,

@@ -1,5 +1,5 @@
-//! Orders: what a client with the token may ask the agent to do. Reading needs no token; without a
-//! token file nobody gives orders.
+//! Orders: what a client with the token may ask the agent to do. Reading needs no token, `may-stop`
+//! included, which asks and changes nothing; without a token file nobody gives orders.
 
 use std::future::Future;
 use std::hint::black_box;
@@ -10,12 +10,14 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use super::Shared;
 use super::api::find_dir;
 use super::problem::{Problem, json_answer};
+use crate::document::json;
+use crate::health::claim::{ModeOrder, check_reason};
 use crate::health::dir::DirId;
 use crate::health::policy::Mode;
 
@@ -33,30 +35,31 @@ pub enum Order {
         dir: DirId,
     },
     /// Hold the server in a mode, or let it go.
-    SetMode {
-        /// The mode; none ends the operator's claim.
-        mode: Option<Mode>,
-        /// Why, in the operator's words.
-        reason: String,
-    },
+    Mode(ModeOrder),
 }
 
 /// Why an order was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// This agent cannot do it.
-    #[error("this agent does not take this order")]
-    NotSupported,
+    /// This agent cannot do it as it is configured.
+    #[error("{0}")]
+    NotSupported(&'static str),
     /// Its queue is full.
     #[error("the agent is busy")]
     Busy,
+    /// It was handed on, and what became of it was not said in time.
+    #[error("the order was taken and not answered in time: it may still be carried out")]
+    NoAnswer,
     /// It may not be done now.
     #[error("{0}")]
     Refused(String),
 }
 
-/// Future of an order.
-pub type Answer = Pin<Box<dyn Future<Output = Result<(), Refusal>> + Send>>;
+/// Future of an order: what is to be said about it, if anything.
+pub type Answer = Pin<Box<dyn Future<Output = Result<Option<String>, Refusal>> + Send>>;
+
+/// Asks whether the server may end now: taken when it may, refused with one reason a line when not.
+pub type MayStop = Arc<dyn Fn() -> Answer + Send + Sync>;
 
 /// Takes orders from those who have the token.
 #[derive(Clone)]
@@ -84,8 +87,26 @@ struct AcceptBody {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ModeBody {
+    /// Null must be written: an order that lost its mode must not end a claim.
+    #[serde(deserialize_with = "Option::deserialize")]
     mode: Option<String>,
-    reason: String,
+    reason: Option<String>,
+}
+
+/// What an order that was taken is answered with.
+#[derive(Serialize)]
+struct Taken {
+    accepted: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+/// What `may-stop` is answered with.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MayStopDocument {
+    may_stop: bool,
+    reasons: Vec<String>,
 }
 
 /// `{}` or `{"dir": INDEX-OR-PATH}`.
@@ -108,24 +129,37 @@ pub(super) async fn accept(State(shared): State<Shared>, request: Request) -> Re
 
 /// `{"mode": "readOnly", "reason": TEXT}`; null instead of a mode ends the claim.
 pub(super) async fn mode(State(shared): State<Shared>, request: Request) -> Response {
+    let bad = |text: String| Problem::new(StatusCode::BAD_REQUEST, text);
     obey(&shared, request, |body: ModeBody| {
+        let reason = body.reason.as_deref().map(check_reason).transpose();
+        let reason = reason.map_err(|error| bad(error.to_string()))?;
         let mode = match body.mode.as_deref() {
-            None => None,
-            Some("readOnly") => Some(Mode::ReadOnly),
-            Some("writable") => Some(Mode::Writable),
+            None => return Ok(Order::Mode(ModeOrder::Release)),
+            Some("readOnly") => Mode::ReadOnly,
+            Some("writable") => Mode::Writable,
             Some(other) => {
-                return Err(Problem::new(
-                    StatusCode::BAD_REQUEST,
-                    format!("mode must be \"readOnly\", \"writable\" or null, not \"{other}\""),
-                ));
+                return Err(bad(format!(
+                    "mode must be \"readOnly\", \"writable\" or null, not \"{other}\""
+                )));
             }
         };
-        Ok(Order::SetMode {
-            mode,
-            reason: body.reason,
-        })
+        let missing = || bad("the reason is missing: say why, others will read it".to_owned());
+        let reason = reason.ok_or_else(missing)?.to_owned();
+        Ok(Order::Mode(ModeOrder::Set { mode, reason }))
     })
     .await
+}
+
+/// `{"mayStop": false, "reasons": [TEXT]}`.
+pub(super) async fn may_stop(State(shared): State<Shared>) -> Response {
+    // One at a time: whoever needs no token must not fill the queue of those who have it.
+    let _turn = shared.may_stop_turn.acquire().await;
+    let (may_stop, reasons) = match (shared.handles.may_stop)().await {
+        Ok(_) => (true, Vec::new()),
+        Err(Refusal::Refused(text)) => (false, text.lines().map(str::to_owned).collect()),
+        Err(refusal) => return problem(&refusal).into_response(),
+    };
+    json_answer(json(&MayStopDocument { may_stop, reasons }))
 }
 
 fn dir_id(shared: &Shared, key: &str) -> Result<DirId, Problem> {
@@ -147,22 +181,28 @@ async fn obey<B: DeserializeOwned>(
         let body = serde_json::from_slice(body)
             .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, format!("body: {error}")))?;
         let taken = (control.order)(order_of(body)?).await;
-        taken.map_err(|refusal| {
-            let status = match refusal {
-                Refusal::NotSupported => StatusCode::NOT_IMPLEMENTED,
-                Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
-                Refusal::Refused(_) => StatusCode::CONFLICT,
-            };
-            Problem::new(status, refusal.to_string())
-        })
+        taken.map_err(|refusal| problem(&refusal))
     };
     match done.await {
-        Ok(()) => {
-            let body = r#"{"accepted":true}"#.to_owned();
+        Ok(message) => {
+            let body = json(&Taken {
+                accepted: true,
+                message,
+            });
             (StatusCode::ACCEPTED, json_answer(body)).into_response()
         }
         Err(problem) => problem.into_response(),
     }
+}
+
+fn problem(refusal: &Refusal) -> Problem {
+    let status = match refusal {
+        Refusal::NotSupported(_) => StatusCode::NOT_IMPLEMENTED,
+        Refusal::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::NoAnswer => StatusCode::GATEWAY_TIMEOUT,
+        Refusal::Refused(_) => StatusCode::CONFLICT,
+    };
+    Problem::new(status, refusal.to_string())
 }
 
 fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Problem> {

@@ -13,6 +13,7 @@ use super::words::{Escaped, about, age, millis, percent};
 use crate::document::{
     About, path_text, problems, shown_space, shown_usage, timestamp_text, words,
 };
+use crate::health::beside::BesideView;
 use crate::health::event::Event;
 use crate::health::moment::Timestamp;
 use crate::health::observation::Operation;
@@ -71,7 +72,7 @@ fn write_page(html: &mut String, snapshot: &Snapshot, own: &SelfView, about: &Ab
         Escaped(about.version),
         Escaped(about.revision),
         Escaped(about.semantics),
-        Escaped(about.control),
+        Escaped(snapshot.mode.control),
         timestamp_text(snapshot.started_at),
     )
 }
@@ -93,28 +94,11 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
     if let Some(id) = &about.host.bookie_id {
         row(html, "Bookie", Escaped(id))?;
     }
+    write_beside(html, &snapshot.beside)?;
     if !snapshot.ready {
         row(html, "Not ready", "not every directory was judged yet")?;
     }
-    let mode = &snapshot.mode;
-    let wanted = mode.wanted.map_or("not known", mode_words);
-    match &mode.reason {
-        Some(reason) => row(
-            html,
-            "Wanted mode",
-            format_args!("{wanted}: {}", Escaped(reason)),
-        )?,
-        None => row(html, "Wanted mode", wanted)?,
-    }
-    if let Some(observed) = mode.observed {
-        row(html, "Observed mode", mode_words(observed))?;
-    }
-    let possible = if mode.high_priority_writes {
-        "possible"
-    } else {
-        "not possible"
-    };
-    row(html, "Recovery writes", possible)?;
+    write_mode(html, snapshot)?;
     if let Some(restart) = &snapshot.restart {
         let reasons = restart.reasons.join("; ");
         match restart.verdict {
@@ -136,6 +120,80 @@ fn write_head(html: &mut String, snapshot: &Snapshot, about: &About) -> Written 
         }
     }
     writeln!(html, "</dl></article>")
+}
+
+/// Whether those beside the agent are there; nothing where nobody is asked.
+fn write_beside(html: &mut String, beside: &BesideView) -> Written {
+    let there = [
+        (
+            "Admin server",
+            beside.bookie_up,
+            "the bookie serves",
+            "the bookie does not answer or does not serve",
+        ),
+        ("ZooKeeper", beside.zookeeper, "connected", "not connected"),
+    ];
+    for (name, is, yes, no) in there {
+        if let Some(is) = is {
+            row(html, name, if is { yes } else { no })?;
+        }
+    }
+    Ok(())
+}
+
+fn write_mode(html: &mut String, snapshot: &Snapshot) -> Written {
+    let (mode, now) = (&snapshot.mode, snapshot.time);
+    let wanted = mode.wanted.map_or("not known", mode_words);
+    match &mode.reason {
+        Some(reason) => row(
+            html,
+            "Wanted mode",
+            format_args!("{wanted}: {}", Escaped(reason)),
+        )?,
+        None => row(html, "Wanted mode", wanted)?,
+    }
+    if let Some(observed) = mode.observed {
+        row(html, "Observed mode", mode_words(observed))?;
+    }
+    for claim in &mode.claims {
+        let text = format_args!(
+            "by {}, since {} ({}){}: {}",
+            claim.owner.name(),
+            timestamp_text(claim.since),
+            about(age(claim.since, now)),
+            if claim.pending {
+                ", not in effect yet"
+            } else {
+                ""
+            },
+            Escaped(&claim.reason),
+        );
+        match claim.mode {
+            Mode::ReadOnly => row(html, "Held read-only", text)?,
+            Mode::Writable => row(html, "Held writable", text)?,
+        }
+    }
+    if let Some(held) = &mode.held {
+        row(html, "Not changed now", Escaped(held))?;
+    }
+    let possible = if mode.high_priority_writes {
+        "possible"
+    } else {
+        "not possible"
+    };
+    match snapshot.beside.high_priority_writes {
+        None => row(html, "Recovery writes", possible),
+        Some(true) => row(
+            html,
+            "Recovery writes",
+            format_args!("{possible}, the bookie takes them"),
+        ),
+        Some(false) => row(
+            html,
+            "Recovery writes",
+            format_args!("{possible}, the bookie takes none"),
+        ),
+    }
 }
 
 fn write_problems(html: &mut String, problems: &[String]) -> Written {

@@ -1,5 +1,7 @@
 //! The server over real connections: what each path answers, and what bad clients cannot do.
 
+mod mode;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -46,14 +48,11 @@ impl Server {
             control: Some(Control {
                 token: "secret".into(),
                 order: Arc::new(move |order| {
-                    let answer = match order {
-                        Order::SetMode { .. } => Err(Refusal::NotSupported),
-                        _ => Ok(()),
-                    };
                     taken.lock().unwrap().push(order);
-                    Box::pin(std::future::ready(answer))
+                    Box::pin(std::future::ready(Ok(None)))
                 }),
             }),
+            may_stop: Arc::new(|| Box::pin(std::future::ready(Ok(None)))),
         };
         adapt(&mut handles);
         let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -295,6 +294,7 @@ async fn unknown_paths_and_wrong_methods_are_said_so_in_json() {
         ("DELETE", "/api/v1/events", "GET,HEAD"),
         ("GET", "/api/v1/probe", "POST"),
         ("GET", "/api/v1/mode", "PUT"),
+        ("POST", "/api/v1/mode/may-stop", "GET,HEAD"),
     ] {
         let reply = server.request(method, path, &[], "").await;
         assert!(reply.expect(405).error().contains(method));
@@ -466,8 +466,6 @@ async fn orders_are_handed_on() {
         ("POST", "probe", r#"{"dir": "/mnt/other"}"#, 404),
         ("POST", "accept", "", 400),
         ("POST", "probe", r#"{"directory": "2"}"#, 400),
-        ("PUT", "mode", r#"{"mode": "off", "reason": ""}"#, 400),
-        ("PUT", "mode", r#"{"mode": null, "reason": "done"}"#, 501),
         ("POST", "probe", &" ".repeat(MAX_BODY + 1), 413),
     ] {
         let token = ["authorization: Bearer secret"];
@@ -486,10 +484,6 @@ async fn orders_are_handed_on() {
             dir: Some(DirId(2)),
         },
         Order::Accept { dir: DirId(0) },
-        Order::SetMode {
-            mode: None,
-            reason: "done".to_owned(),
-        },
     ];
     assert_eq!(orders, expected);
 }
@@ -583,6 +577,7 @@ fn the_page_of_a_node_that_knows_nothing_yet() {
     snapshot.ready = false;
     snapshot.restart = None;
     snapshot.mode = crate::health::snapshot::ModeView::default();
+    snapshot.beside = crate::health::beside::BesideView::default();
     let page = page::render(&snapshot, &SelfView::default(), &sample::about());
     let body = &page[page.find("<body>").unwrap()..];
     insta::assert_snapshot!("empty_page", body);

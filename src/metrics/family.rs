@@ -8,8 +8,9 @@ use std::fmt::Write;
 
 use prometheus::proto::MetricType;
 
-use super::{Facts, Series, float};
+use super::{Facts, Series, beside, float};
 use crate::document::shown_space;
+use crate::health::claim::Owner;
 use crate::health::event::EventKind;
 use crate::health::observation::Operation;
 use crate::health::policy::Mode;
@@ -315,9 +316,73 @@ pub(super) const FAMILIES: &[Family] = &[
     ),
     gauge(
         "dirkeeper_high_priority_writes",
-        "Whether recovery writes are possible, by the disks (wanted).",
+        "Whether recovery writes are possible by the disks (wanted), and whether the bookie takes them (observed); the second is absent while nobody can say.",
         &["kind"],
-        |facts, series| series.flag(&["wanted"], facts.snapshot.mode.high_priority_writes),
+        |facts, series| {
+            series.flag(&["wanted"], facts.snapshot.mode.high_priority_writes);
+            let observed = facts.snapshot.beside.high_priority_writes;
+            series.known_flag(&["observed"], observed);
+        },
+    ),
+    gauge(
+        "dirkeeper_mode_claim",
+        "Who holds the server in a mode: 1 for each owner that has a claim. A bookie that is in a mode that no claim explains has one itself.",
+        &["owner"],
+        |facts, series| {
+            let claims = &facts.snapshot.mode.claims;
+            for owner in Owner::NAMES {
+                let holds = claims.iter().any(|claim| claim.owner.name() == owner);
+                series.flag(&[owner], holds);
+            }
+        },
+    ),
+    gauge(
+        "dirkeeper_mode_held",
+        "1 while a change of the mode is wanted and something keeps it from being made; the status says what.",
+        &[],
+        |facts, series| series.flag(&[], facts.snapshot.mode.held.is_some()),
+    ),
+    gauge(
+        "dirkeeper_bookie_up",
+        "1 while the bookie answers and serves; absent without a bookie, and before it was asked.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.bookie_up),
+    ),
+    gauge(
+        "dirkeeper_zookeeper_connected",
+        "1 while the session with ZooKeeper is there; absent where none is configured.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.zookeeper),
+    ),
+    gauge(
+        "dirkeeper_bookie_compaction_suspended",
+        "1 while compaction of the bookie is suspended somewhere, as it says or as follows from what was over warn.",
+        &["kind"],
+        beside::suspended,
+    ),
+    counter(
+        "dirkeeper_bookie_compactions_total",
+        "Compactions since the start of the bookie, over all its collectors; a major one does not count as a minor one too.",
+        &["kind"],
+        beside::compactions,
+    ),
+    gauge(
+        "dirkeeper_bookie_forced_gc",
+        "1 while a forced garbage collection of the bookie runs.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.forced),
+    ),
+    gauge(
+        "dirkeeper_cluster_bookies",
+        "Bookies of the cluster by their registration, and with a directory over warn as their agents say; by rack where there are at most 64.",
+        &["state", "rack"],
+        beside::cluster_bookies,
+    ),
+    gauge(
+        "dirkeeper_cluster_largest_ensemble",
+        "The largest ensemble in use; new ones of it need as many writable bookies.",
+        &[],
+        beside::largest_ensemble,
     ),
     counter(
         "dirkeeper_mode_transitions_total",
@@ -473,9 +538,11 @@ fn each_dir(facts: &Facts<'_>, series: &mut Series, number: fn(&DirView) -> Opti
     }
 }
 
-/// Causes of verdicts on numbers and kernel signals: no probe fails by them, so they cost no series.
+/// Causes of verdicts on numbers and kernel signals, and of the bookie's events: no probe fails by them, so
+/// they cost no series.
 fn is_verdict(cause: Cause) -> bool {
-    matches!(cause, Cause::Inodes | Cause::KernelError | Cause::NoSize)
+    use Cause::{Bookie, Cluster, Inodes, KernelError, NoSize};
+    matches!(cause, Inodes | KernelError | NoSize | Bookie | Cluster)
 }
 
 /// All inodes and the free ones, where the file system has the notion.

@@ -2,6 +2,7 @@
 //! scrapes, so a directory that left the configuration leaves no series behind. Reads no disk and
 //! waits for nothing. The families are declared in `family.rs`; `docs/metrics.md` comes from there.
 
+mod beside;
 mod family;
 mod process;
 
@@ -113,7 +114,14 @@ impl Series {
     }
 
     fn flag(&mut self, values: &[&str], value: bool) {
-        self.gauge(values, if value { 1.0 } else { 0.0 });
+        self.gauge(values, f64::from(u8::from(value)));
+    }
+
+    /// A flag that exists only while it is known.
+    fn known_flag(&mut self, values: &[&str], value: Option<bool>) {
+        if let Some(value) = value {
+            self.flag(values, value);
+        }
     }
 
     fn counter(&mut self, values: &[&str], value: f64) {

@@ -5,6 +5,8 @@ use std::process::{Command, Stdio};
 
 use super::*;
 use crate::document::sample;
+use crate::health::beside::BesideView;
+use crate::health::snapshot::ModeView;
 
 fn exposition(snapshot: &Snapshot) -> String {
     let process = ProcessFacts {
@@ -50,6 +52,36 @@ fn nothing_unknown_is_shown_as_a_number() {
 }
 
 #[test]
+fn nothing_unknown_about_bookie_and_cluster_is_shown_and_every_owner_is() {
+    let mut snapshot = sample::snapshot();
+    snapshot.mode = ModeView::default();
+    snapshot.beside = BesideView::default();
+    let text = exposition(&snapshot);
+    let names = [
+        "mode_claim",
+        "mode_held",
+        "high_priority_writes",
+        "bookie",
+        "zookeeper",
+    ];
+    let shown: Vec<&str> = text
+        .lines()
+        .filter(|line| {
+            let name = line.strip_prefix("dirkeeper_");
+            name.is_some_and(|name| names.iter().any(|begin| name.starts_with(begin)))
+        })
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    dirkeeper_high_priority_writes{kind="wanted"} 0
+    dirkeeper_mode_claim{owner="agent"} 0
+    dirkeeper_mode_claim{owner="operator"} 0
+    dirkeeper_mode_claim{owner="drain"} 0
+    dirkeeper_mode_claim{owner="bookie"} 0
+    dirkeeper_mode_held 0
+    "#);
+}
+
+#[test]
 fn a_directory_that_left_leaves_no_series() {
     let mut snapshot = sample::snapshot();
     assert!(exposition(&snapshot).contains("journal one"));
@@ -85,4 +117,27 @@ fn promtool_has_nothing_to_say() {
     let said = [output.stdout, output.stderr].concat();
     assert_eq!(String::from_utf8_lossy(&said), "");
     assert!(output.status.success());
+}
+
+#[test]
+fn of_very_many_racks_only_the_whole_cluster_has_series() {
+    let mut snapshot = sample::snapshot();
+    let cluster = snapshot.beside.cluster.as_mut().unwrap();
+    let member = cluster.members[1].clone();
+    cluster.members = (0..65)
+        .map(|rack| crate::health::beside::Member {
+            rack: Some(format!("/r{rack}")),
+            ..member.clone()
+        })
+        .collect();
+    let text = exposition(&snapshot);
+    let lines = text.lines();
+    let shown: Vec<&str> = lines
+        .filter(|line| line.starts_with("dirkeeper_cluster_bookies"))
+        .collect();
+    insta::assert_snapshot!(shown.join("\n"), @r#"
+    dirkeeper_cluster_bookies{state="writable",rack=""} 65
+    dirkeeper_cluster_bookies{state="readOnly",rack=""} 0
+    dirkeeper_cluster_bookies{state="overWarn",rack=""} 0
+    "#);
 }

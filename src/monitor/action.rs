@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::health::beside::{BesideAction, Heard};
+use crate::health::claim::Kept;
 use crate::health::dir::Dir;
 use crate::health::policy::{Mode, Policy};
 use crate::probe::Report;
@@ -19,6 +21,12 @@ pub enum Action {
     Accept(PathBuf),
     /// The server beside us, or around us, is in this mode; none when it cannot be asked.
     ModeObserved(Option<Mode>),
+    /// Something was heard of the bookie beside us, or of its cluster.
+    Heard(Heard),
+    /// This was asked of the bookie, well or not.
+    Acted(BesideAction),
+    /// Who holds the mode, and why a change waits.
+    Kept(Kept),
     /// A problem outside the loop began (`Some`) or ended (`None`); the key tells them apart.
     Problem(&'static str, Option<String>),
     /// Pins of earlier runs became known after the start: they stand above those made meanwhile.

@@ -3,6 +3,8 @@
 //! snapshot. No lock, no disk, no socket, no listener is waited for here.
 
 mod action;
+mod beside;
+mod kept;
 mod mode;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +14,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 pub use action::Action;
+use kept::Holding;
 
 use crate::clock::Clock;
 use crate::health::ballast::{self, Order};
+use crate::health::beside::BesideView;
+use crate::health::bookkeeper;
 use crate::health::dir::{Dir, DirId, path_text};
 use crate::health::event::{Event, EventKind};
 use crate::health::identity::Pin;
+use crate::health::judge::Judge;
 use crate::health::moment::{Elapsed, Moment};
 use crate::health::observation::Observation;
 use crate::health::policy::{Mode, Policy};
@@ -106,8 +112,8 @@ pub struct Monitor {
     prober_away: Option<Away>,
     prober_restarts: u64,
     observed_mode: Option<Mode>,
-    mode_differs_since: Option<Elapsed>,
-    mismatch_told: bool,
+    judge: Judge,
+    holding: Holding,
     mode_transitions: BTreeMap<(Mode, &'static str), u64>,
 }
 
@@ -159,8 +165,8 @@ impl Monitor {
             prober_away: None,
             prober_restarts: 0,
             observed_mode: None,
-            mode_differs_since: None,
-            mismatch_told: false,
+            judge: Judge::new(policy.beside),
+            holding: Holding::default(),
             mode_transitions: mode::all_transitions(),
         };
         monitor.watch_configured();
@@ -214,6 +220,8 @@ impl Monitor {
     fn wait(&self) -> Duration {
         let now = self.clock.elapsed();
         let mut due = self.tracker.next_due().min(now + IDLE_TURN);
+        due = due.min(self.judge.due().unwrap_or(due));
+        due = due.min(self.holding.due().unwrap_or(due));
         if self.events_waiting || !self.dirty.is_empty() {
             due = due.min(self.publish_due());
         }
@@ -255,6 +263,9 @@ impl Monitor {
                 }
             }
             Action::ModeObserved(mode) => self.mode_observed(now, mode),
+            Action::Heard(heard) => self.heard(now, heard),
+            Action::Kept(kept) => self.kept(now, kept),
+            Action::Acted(action) => self.judge.acted(now.elapsed, action),
             Action::Problem(key, Some(text)) => {
                 self.problems.insert(key, text);
                 self.events_waiting = true;
@@ -324,7 +335,8 @@ impl Monitor {
             self.number();
         }
         self.check_prober(now);
-        self.check_mode(now);
+        self.judge(now);
+        self.check_held(now);
         let events = self.tracker.tick(now);
         self.tell(events);
         for (dir, plan) in self.tracker.begin_looks(now) {
@@ -411,6 +423,7 @@ impl Monitor {
     }
 
     fn configure(&mut self, now: Moment, dirs: Vec<Dir>, policy: Policy) {
+        self.judge.configure(policy.beside);
         let events = self
             .tracker
             .configure(now, dirs, policy, &mut self.options.pins);
@@ -484,12 +497,23 @@ impl Monitor {
             }
         }
         let node = self.tracker.node();
+        let beside = self.judge.view(now.elapsed);
+        let by_itself = beside
+            .should_be
+            .as_ref()
+            .filter(|should_be| should_be.mode == bookkeeper::Mode::ReadOnly);
         let mode = ModeView {
             wanted: node.wanted(),
             reason: node.wanted_reason().map(str::to_owned),
             observed: self.observed_mode,
             high_priority_writes: node.high_priority_writes(),
             transitions: self.mode_transitions.clone(),
+            control: self.holding.kept.control(),
+            claims: self
+                .holding
+                .shown(by_itself.map(|should_be| should_be.reason.as_str())),
+            held: self.holding.kept.held.clone(),
+            journal_emergency: node.journal_emergency(),
         };
         let dirs: Vec<_> = self
             .tracker
@@ -504,6 +528,7 @@ impl Monitor {
             severity: self.tracker.severity(),
             ready: self.tracker.is_ready(),
             mode,
+            beside,
             dirs,
             totals: self.tracker.totals(),
             recent_events: Arc::clone(&self.recent),
@@ -539,6 +564,7 @@ fn empty_snapshot(now: Moment) -> Snapshot {
         severity: crate::health::status::Severity::Unknown,
         ready: false,
         mode: ModeView::default(),
+        beside: BesideView::default(),
         dirs: Vec::new(),
         totals: BTreeMap::new(),
         recent_events: Arc::new(Vec::new()),

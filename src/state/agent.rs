@@ -89,6 +89,7 @@ impl Core {
             last_seq: self.last_seq,
             pending: pending(contents.events, contents.pending),
             pins: contents.pins,
+            claims: contents.claims,
             problems,
             pins_lost: 0 < self.fresh_starts,
             complete: self.was_open,
@@ -224,6 +225,7 @@ impl Core {
             Answer::Greeting { .. } => self.change(Writer::Opening, now),
             Answer::Contents(part) => {
                 self.gathering.pins.extend(part.pins);
+                self.gathering.claims = part.claims.or(self.gathering.claims.take());
                 self.gathering.events.extend(part.events);
                 self.gathering.pending.extend(part.pending);
             }
@@ -493,6 +495,7 @@ mod tests {
         let json: Box<str> = "{}".into();
         let part = Contents {
             pins: vec![(b"key".to_vec(), b"value".to_vec())],
+            claims: Some(b"claims".to_vec()),
             events: vec![Event { seq: 4, json }],
             pending: vec![(4, "page".to_owned()), (3, "page".to_owned())],
         };
@@ -504,7 +507,7 @@ mod tests {
         core.take(end.clone(), Duration::ZERO);
         let opened = core.opened();
         assert_eq!((opened.pins.len(), opened.pending["page"].len()), (1, 1));
-        assert!(!opened.complete);
+        assert!(opened.claims.is_some() && !opened.complete);
 
         let mut core = Core::default();
         core.take(Answer::Contents(part), Duration::ZERO);
@@ -517,6 +520,7 @@ mod tests {
         core.take(Answer::Ready(ready), Duration::ZERO);
         let opened = core.opened();
         assert!(opened.pins_lost && opened.pins.is_empty() && opened.pending.is_empty());
+        assert_eq!(opened.claims, None);
         assert_eq!((opened.last_seq, opened.complete), (4, true));
     }
 }

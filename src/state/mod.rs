@@ -1,4 +1,4 @@
-//! The agent's side of the state store: event log, outbox and pins that survive a restart. The file
+//! The agent's side of the state store: event log, outbox, pins and claims that survive a restart. The file
 //! itself is written by the writer child only, so that a full, read-only or hung state directory
 //! takes away durability and nothing else.
 
@@ -70,11 +70,14 @@ pub struct Opened {
     pub last_seq: u64,
     /// Identity pins by key.
     pub pins: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The claims on the server's mode as they were put last; none when there were none ever.
+    pub claims: Option<Vec<u8>>,
     /// Events that a listener has not acknowledged, oldest first, by listener.
     pub pending: BTreeMap<String, Vec<StoredEvent>>,
     /// What was wrong with it, in words: a corrupted file that was kept aside, and the like.
     pub problems: Vec<String>,
-    /// The store was damaged or removed and started afresh: pins have to be learnt again.
+    /// The store was damaged or removed and started afresh: pins have to be learnt again, and
+    /// claims are known elsewhere or not at all.
     pub pins_lost: bool,
     /// The store is open and the fields above are final. Otherwise they are what could be read so
     /// far; [`Store::opened`] waits for the rest.
@@ -171,7 +174,8 @@ pub struct StoreHealth {
     pub lost: u64,
     /// Events that the retention dropped before every listener acknowledged them.
     pub dropped_pending: u64,
-    /// How often a damaged or removed store was started afresh: pins have to be put again.
+    /// How often a damaged or removed store was started afresh: pins and claims have to be put
+    /// again.
     pub fresh_starts: u64,
     /// What keeps the file from being open.
     pub failure: Option<StoreError>,
@@ -219,7 +223,7 @@ impl Store {
     /// What the store holds, as far as it is known within 500 ms. What cannot be written may still
     /// be read: then everything is there but `complete`.
     ///
-    /// Pins and pending events are handed out once, by this or by [`Store::opened`].
+    /// Pins, claims and pending events are handed out once, by this or by [`Store::opened`].
     pub async fn open(&self) -> Opened {
         let _ = timeout(PATIENCE, self.shared().wait_for(agent::Core::has_verdict)).await;
         self.shared().core().opened()
@@ -276,6 +280,16 @@ impl Store {
     pub fn remove_pin(&self, key: &[u8]) {
         self.shared()
             .submit_pin(key, Write::RemovePin { key: key.into() });
+    }
+
+    /// Remembers the claims on the server's mode, in place of those before. Queued and answered as
+    /// an event is ([`Store::append`]): true when they are on disk. Otherwise they may get there
+    /// later, unless newer ones come first or they are over 256 KiB. Put none before it is known
+    /// what the store holds: they would replace it.
+    pub fn put_claims(&self, claims: Vec<u8>) -> impl Future<Output = bool> + Send + use<> {
+        let waits = self.shared().submit_claims(claims);
+        let shared = Arc::clone(self.shared());
+        async move { settle(&shared, waits).await == Appended::Durable }
     }
 
     /// Stored events after number `since`, oldest first, at most `limit` and at most 1000. Those

@@ -51,7 +51,8 @@ impl Entry {
 
 impl Queue {
     /// Takes in a write and says its ticket. Makes room by dropping the oldest write that was not
-    /// sent: what happened last matters most after a restart.
+    /// sent, claims last: what happened last matters most after a restart, and claims say who has
+    /// to let go of a server.
     pub(super) fn push(&mut self, write: Write, waiter: Option<oneshot::Sender<Appended>>) -> u64 {
         self.last_ticket += 1;
         let entry = Entry {
@@ -62,8 +63,7 @@ impl Queue {
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
         while self.bytes > BYTES_LIMIT || self.entries.len() > WRITES_LIMIT {
-            let oldest = self.sent.min(self.entries.len() - 1);
-            self.drop_lost(oldest);
+            self.drop_lost(self.least_needed());
         }
         self.last_ticket
     }
@@ -85,13 +85,23 @@ impl Queue {
 
     /// Drops unsent writes of this pin: a newer one replaces them.
     pub(super) fn forget_pin(&mut self, pin: &[u8]) {
-        let unsent = self.entries.split_off(self.sent);
-        for entry in unsent {
-            match &entry.write {
-                Write::PutPin { key, .. } | Write::RemovePin { key } if &**key == pin => {
-                    self.bytes -= entry.bytes();
-                }
-                _ => self.entries.push_back(entry),
+        self.forget_unsent(|write| match write {
+            Write::PutPin { key, .. } | Write::RemovePin { key } => &**key == pin,
+            _ => false,
+        });
+    }
+
+    /// Drops unsent claims: newer ones replace them.
+    pub(super) fn forget_claims(&mut self) {
+        self.forget_unsent(|write| matches!(write, Write::PutClaims { .. }));
+    }
+
+    fn forget_unsent(&mut self, old: impl Fn(&Write) -> bool) {
+        for entry in self.entries.split_off(self.sent) {
+            if old(&entry.write) {
+                self.bytes -= entry.bytes();
+            } else {
+                self.entries.push_back(entry);
             }
         }
     }
@@ -159,6 +169,13 @@ impl Queue {
     /// How many events did not fit, all in all.
     pub(super) fn lost(&self) -> u64 {
         self.lost
+    }
+
+    fn least_needed(&self) -> usize {
+        let oldest = self.sent.min(self.entries.len() - 1);
+        let mut unsent = self.entries.range(oldest..);
+        let other = unsent.position(|entry| !matches!(entry.write, Write::PutClaims { .. }));
+        oldest + other.unwrap_or(0)
     }
 
     fn drop_lost(&mut self, place: usize) {
@@ -279,5 +296,24 @@ mod tests {
         queue.forget_pin(b"key");
         queue.push(put(b"new"), None);
         assert_eq!(sent(&mut queue), [2, 3]);
+    }
+
+    #[test]
+    fn newer_claims_replace_unsent_ones_and_events_make_room_for_them() {
+        let mut queue = Queue::default();
+        let put = |value: &[u8]| Write::PutClaims {
+            value: value.into(),
+        };
+        let (waiter, mut older) = oneshot::channel();
+        queue.push(put(b"old"), Some(waiter));
+        queue.forget_claims();
+        assert_eq!(queue.bytes, 0);
+        assert!(older.try_recv().is_err(), "nobody stores the older ones");
+        queue.push(put(b"new"), None);
+        let third = BYTES_LIMIT / 3;
+        for seq in 1..=4 {
+            queue.push(append(seq, third), None);
+        }
+        assert_eq!((queue.lost(), sent(&mut queue)), (2, vec![2, 5, 6]));
     }
 }

@@ -76,6 +76,22 @@ impl Shared {
         self.work.notify_one();
     }
 
+    /// Queues a write of the claims, as [`Shared::submit_and_wait`] does.
+    pub(super) fn submit_claims(
+        &self,
+        value: Vec<u8>,
+    ) -> Option<(u64, oneshot::Receiver<Appended>)> {
+        let submitted = {
+            let mut core = self.core();
+            core.queue.forget_claims();
+            core.submit(Write::PutClaims {
+                value: value.into(),
+            })
+        };
+        self.work.notify_one();
+        submitted
+    }
+
     /// Queues an acknowledgement, unless the event itself was not sent yet.
     pub(super) fn acknowledge(&self, listener: &str, seq: u64) {
         {

@@ -1,4 +1,4 @@
-//! The contents of the store's file: event log, outbox, identity pins. Runs in the writer child, or
+//! The contents of the store's file: event log, outbox, identity pins, claims. Runs in the writer child, or
 //! in a command that reads the file of an agent that is not running. Knows nothing of pipes,
 //! sessions and locks.
 
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use redb::backends::FileBackend;
 use redb::{
-    Database, DatabaseError, ReadableDatabase, ReadableTable, ReadableTableMetadata, StorageError,
-    Table, TableDefinition, TableError, WriteTransaction,
+    Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable,
+    ReadableTableMetadata, StorageError, Table, TableDefinition, TableError, WriteTransaction,
 };
 
 use super::StoreError;
@@ -18,7 +18,8 @@ use super::overlay::Overlay;
 use super::wire::{Contents, Event, EventPage, Numbered, PAGE_BYTES, Write};
 use crate::health::moment::Timestamp;
 
-/// Version of the tables below. A store with a newer one is not touched.
+/// Version of the tables below. A store with a newer one is not touched. A table that older
+/// programs do not know, and leave as it is, raises no version.
 const SCHEMA: u64 = 1;
 
 /// Numbers by name.
@@ -29,6 +30,10 @@ const EVENTS: TableDefinition<u64, (i64, &str)> = TableDefinition::new("events")
 const OUTBOX: TableDefinition<(u64, &str), ()> = TableDefinition::new("outbox");
 /// Identity pins.
 const PINS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("pins");
+/// Claims on the server's mode: one value. Missing in stores of older programs.
+const CLAIMS: TableDefinition<&str, &[u8]> = TableDefinition::new("claims");
+/// The key of that value.
+const CLAIMS_KEY: &str = "claims";
 
 const META_SCHEMA: &str = "schema";
 const META_LAST_SEQ: &str = "last_seq";
@@ -107,6 +112,7 @@ impl Tables {
                 transaction.open_table(EVENTS)?;
                 transaction.open_table(OUTBOX)?;
                 transaction.open_table(PINS)?;
+                transaction.open_table(CLAIMS)?;
             }
             transaction.commit()?;
             Tables::check(database)
@@ -269,7 +275,7 @@ impl Tables {
         guarded(|| Ok(read()?)).map_err(OpenError::into_store)
     }
 
-    /// Hands out pins, pending events and who has not acknowledged them, in parts of a bounded
+    /// Hands out pins, claims, pending events and who has not acknowledged them, in parts of a bounded
     /// size; says how many deliveries are too old to be handed out.
     ///
     /// # Errors
@@ -278,6 +284,10 @@ impl Tables {
         guarded(|| {
             let transaction = self.database.begin_read().map_err(redb::Error::from)?;
             let mut part = Part::default();
+            let claims = claims(&transaction)?;
+            let size = claims.as_ref().map_or(0, Vec::len);
+            part.contents.claims = claims;
+            part.added(size, &mut give);
             let pins = transaction.open_table(PINS)?;
             for row in pins.iter()? {
                 let (key, value) = row?;
@@ -319,6 +329,15 @@ impl Tables {
     }
 }
 
+fn claims(transaction: &ReadTransaction) -> Result<Option<Vec<u8>>, OpenError> {
+    let table = match transaction.open_table(CLAIMS) {
+        Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+        table => table?,
+    };
+    let value = table.get_owned(CLAIMS_KEY)?;
+    Ok(value.map(|value| value.value().to_vec()))
+}
+
 /// A part of the contents that grows until it is handed out.
 #[derive(Default)]
 struct Part {
@@ -341,6 +360,7 @@ struct Open<'t> {
     events: Table<'t, u64, (i64, &'static str)>,
     outbox: Table<'t, (u64, &'static str), ()>,
     pins: Table<'t, &'static [u8], &'static [u8]>,
+    claims: Table<'t, &'static str, &'static [u8]>,
     last_seq: u64,
     bytes: u64,
 }
@@ -354,6 +374,7 @@ impl<'t> Open<'t> {
             events: transaction.open_table(EVENTS)?,
             outbox: transaction.open_table(OUTBOX)?,
             pins: transaction.open_table(PINS)?,
+            claims: transaction.open_table(CLAIMS)?,
             last_seq,
             bytes,
         })
@@ -371,6 +392,9 @@ impl<'t> Open<'t> {
             }
             Write::RemovePin { key } => {
                 self.pins.remove(&**key)?;
+            }
+            Write::PutClaims { value } => {
+                self.claims.insert(CLAIMS_KEY, &**value)?;
             }
             Write::Barrier => {}
         }

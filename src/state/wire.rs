@@ -11,7 +11,7 @@ use super::StoreError;
 use crate::child::frame;
 
 /// Version of these messages. Raise it with each change.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 
 /// Longest frame: the longest event with its listeners, and room to spare. A longer one is an error
 /// of ours and ends the conversation, so that nothing makes the other side allocate without limit.
@@ -80,6 +80,10 @@ pub(super) enum Write {
     RemovePin {
         key: Box<[u8]>,
     },
+    /// The claims on the server's mode, all of them.
+    PutClaims {
+        value: Box<[u8]>,
+    },
     /// Writes nothing: its acknowledgement says that everything before it is durable.
     Barrier,
 }
@@ -93,6 +97,7 @@ impl Write {
             Write::Acknowledge { listener, .. } => listener.len(),
             Write::PutPin { key, value } => key.len() + value.len(),
             Write::RemovePin { key } => key.len(),
+            Write::PutClaims { value } => value.len(),
             Write::Barrier => 0,
         }
     }
@@ -139,6 +144,8 @@ pub(super) enum Answer {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Contents {
     pub(super) pins: Vec<(Vec<u8>, Vec<u8>)>,
+    /// In one part at most.
+    pub(super) claims: Option<Vec<u8>>,
     /// Events that somebody has not acknowledged.
     pub(super) events: Vec<Event>,
     /// Number of an event, and a listener that has not acknowledged it.
@@ -249,9 +256,13 @@ mod tests {
                 key: b"ledger:/mnt/l1".as_slice().into(),
                 value: vec![1; 40].into(),
             }),
+            write(Write::PutClaims {
+                value: vec![3; 40].into(),
+            }),
         ];
         let contents = Contents {
             pins: vec![(b"ledger:/mnt/l1".to_vec(), vec![2; 40])],
+            claims: Some(vec![3; 40]),
             events: vec![event(), event()],
             pending: vec![(9, "page".to_owned())],
         };

@@ -72,6 +72,25 @@ fn requests_that_make_no_sense_are_answered_with_what_is_wrong() {
     ask("POST /api/v1/probe", token, "\u{0}\u{1}");
     ask("POST /api/v1/accept", token, &huge);
     ask("PUT /api/v1/mode", token, r#"{"mode":"off","reason":"x"}"#);
+    ask("PUT /api/v1/mode", token, r#"{"mode":"readOnly"}"#);
+    ask(
+        "PUT /api/v1/mode",
+        token,
+        r#"{"mode":"readOnly","reason":" "}"#,
+    );
+    ask("PUT /api/v1/mode", token, r#"{"reason":"x"}"#);
+    ask(
+        "PUT /api/v1/mode",
+        "",
+        r#"{"mode":"readOnly","reason":"x"}"#,
+    );
+    ask(
+        "PUT /api/v1/mode",
+        token,
+        r#"{"mode":"readOnly","reason":"x"}"#,
+    );
+    ask("GET /api/v1/mode/may-stop", "", "");
+    ask("PUT /api/v1/mode/may-stop", token, "");
     ask("GET /", &format!("X: {huge}\r\n"), "");
     ask(&format!("GET /{huge}"), "", "");
     insta::assert_snapshot!("requests", transcripts);
@@ -98,11 +117,12 @@ fn requests_that_make_no_sense_are_answered_with_what_is_wrong() {
 fn requests_that_are_nearly_right_are_answered_or_refused() {
     let bench = Bench::new();
     let agent = agent(&bench);
-    let valid: [&[u8]; 4] = [
+    let valid: [&[u8]; 5] = [
         b"GET /api/v1/dirs/%2Fmnt%2Fa?x=%ff HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
         b"GET /api/v1/events?since=1&limit=10 HTTP/1.1\r\nHost: a\r\nConnection: close\r\nLast-Event-ID: 4\r\n\r\n",
         b"POST /api/v1/accept HTTP/1.0\r\nHost: a\r\nAuthorization: Bearer secret\r\nContent-Length: 11\r\n\r\n{\"dir\":\"0\"}",
         b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAccept-Encoding: gzip\r\nRange: bytes=0-\r\n\r\n",
+        b"PUT /api/v1/mode HTTP/1.0\r\nHost: a\r\nAuthorization: Bearer secret\r\nContent-Length: 32\r\n\r\n{\"mode\":\"readOnly\",\"reason\":\"x\"}",
     ];
     let mut random = fastrand::Rng::with_seed(11);
     for _ in 0..400 {

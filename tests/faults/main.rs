@@ -21,6 +21,7 @@ mod space;
 mod state_dir;
 mod wants;
 
+use harness::bench::Settings;
 use harness::runner::{Company, Fault, report_unprivileged, run};
 use harness::stage::{Stage, enter};
 
@@ -176,9 +177,9 @@ fn main() {
         return;
     }
     let faults = if own::is_victim() { VICTIMS } else { FAULTS };
-    let code = match enter() {
+    let code = match enter(&["--mount"]) {
         Stage::Unprivileged(reason) => report_unprivileged(faults, &reason),
-        Stage::Worker(root) => run(faults, &root),
+        Stage::Worker(root) => run(faults, &root, &Settings::from_environment()),
     };
     #[allow(clippy::disallowed_methods)] // a program of its own, not part of the agent
     std::process::exit(code)

@@ -8,12 +8,16 @@ use redb::{Database, TableDefinition};
 
 use super::*;
 
-/// A closed store with 300 events and a pin.
+/// What [`filled`] puts as claims.
+const CLAIMS: &[u8] = b"operator readOnly: disk swap";
+
+/// A closed store with 300 events, a pin and claims.
 async fn filled() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let (store, _) = open(folder.path()).await;
     append_all(&store, 1..=300).await;
     store.put_pin(b"/mnt/l1", b"uuid");
+    assert!(store.put_claims(CLAIMS.to_vec()).await);
     assert_eq!(store.flush().await, Appended::Durable);
     close(store, folder.path()).await;
     folder
@@ -41,6 +45,7 @@ async fn check_damage(damage: impl FnOnce(&Path)) {
     assert_eq!(kept.len(), 1);
     assert!(fs::read(&kept[0]).unwrap() == damaged);
     assert!(opened.pins_lost && opened.pins.is_empty() && opened.pending.is_empty());
+    assert_eq!(opened.claims, None);
     let said = opened.problems.join("\n");
     assert!(said.contains(kept[0].to_str().unwrap()), "{said}");
     assert_eq!(store.events(0, 9).await.unwrap(), []);
@@ -206,7 +211,8 @@ async fn random_damage_never_keeps_the_store_from_working() {
             events.iter().all(|stored| *stored == event(stored.seq)),
             "seed {seed}"
         );
-        assert!(opened.pins_lost || events.len() == 300, "seed {seed}");
+        let whole = events.len() == 300 && opened.claims.as_deref() == Some(CLAIMS);
+        assert!(opened.pins_lost || whole, "seed {seed}");
         close(store, folder.path()).await;
     }
 }

@@ -200,7 +200,7 @@ async fn a_store_on_a_frozen_file_system_is_read_at_start() {
     let (store, _) = open(&mount.state_dir()).await;
     append_all(&store, 1..=3).await;
     store.put_pin(b"key", b"value");
-    assert_eq!(store.flush().await, Appended::Durable);
+    assert!(store.put_claims(b"claims".to_vec()).await);
     kill_writers(&mount.state_dir());
     close(store, &mount.state_dir()).await;
     mount.freeze();
@@ -208,6 +208,9 @@ async fn a_store_on_a_frozen_file_system_is_read_at_start() {
     let opened = within(Duration::from_millis(600), "open waits", store.open()).await;
     assert!(!opened.complete, "{opened:?}");
     assert_eq!((opened.last_seq, opened.pins.len()), (3, 1), "{opened:?}");
+    assert_eq!(opened.claims.as_deref(), Some(&b"claims"[..]));
+    let put = store.put_claims(b"newer".to_vec());
+    assert!(!within(Duration::from_millis(500), "claims wait", put).await);
     check_trouble(&store, 4, "").await;
     mount.thaw();
     within(SOON, "the store does not open", store.opened()).await;
@@ -278,7 +281,7 @@ async fn a_read_only_state_directory_is_said_and_heals() {
     let (store, _) = open(&mount.state_dir()).await;
     append_all(&store, 1..=3).await;
     store.put_pin(b"key", b"value");
-    assert_eq!(store.flush().await, Appended::Durable);
+    assert!(store.put_claims(b"claims".to_vec()).await);
     close(store, &mount.state_dir()).await;
     mount.remount("ro");
 
@@ -288,6 +291,7 @@ async fn a_read_only_state_directory_is_said_and_heals() {
     assert!(failure.to_string().contains("is read-only"), "{failure}");
     assert!(!failure.is_fatal());
     assert_eq!((opened.last_seq, opened.pins.len()), (3, 1));
+    assert_eq!(opened.claims.as_deref(), Some(&b"claims"[..]));
     assert_eq!(seqs(&opened.pending["page"]), [1, 2, 3]);
     check_trouble(&store, 4, "read-only").await;
     mount.remount("rw");

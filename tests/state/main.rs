@@ -4,6 +4,7 @@
 // Helpers of tests do not count as tests.
 #![allow(clippy::unwrap_used, clippy::print_stdout)]
 
+mod claims;
 mod damage;
 mod disks;
 mod durability;

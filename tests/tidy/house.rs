@@ -13,7 +13,8 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     ("mode", &["health", "state", "bookie", "cluster"]),
     ("listener", &["health", "state"]),
     ("bookie", &["health"]),
-    ("cluster", &[]),
+    // Mutation in tests.
+    ("cluster", &["health", "mutation"]),
     ("reclaim", &["cluster", "state"]),
     ("drain", &["cluster", "state", "bookie"]),
     ("metrics", &["health"]),
@@ -102,6 +103,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
     ("src/child.rs", "/dev/null and its own /proc/self only"),
     ("src/probe/children.rs", "/proc of its own children only"),
     ("src/metrics/process.rs", "/proc of the agent itself only"),
+    (
+        "src/bookie/process.rs",
+        "/proc only, from a thread that may be lost",
+    ),
     ("src/state/place.rs", "the writer, or a command that reads"),
     (
         "src/state/overlay.rs",
@@ -155,6 +160,14 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
+    (
+        "src/mode/keep.rs",
+        "its beats, the limit of a registration, each beside its reason",
+    ),
+    (
+        "src/cluster/",
+        "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
+    ),
     (
         "tests/prober/",
         "its waits for a child, each with a deadline",

@@ -11,6 +11,7 @@ use crate::config::keys::Key;
 use crate::config::layer::{Layer, Slot};
 use crate::config::problem::{Place, Problems, Wrong};
 use crate::config::value::{Value, absolute, duration_text};
+use crate::config::zookeeper;
 use crate::health::dir::{Role, path_text};
 
 /// A directory that the bookie's file names.
@@ -52,6 +53,7 @@ pub(in crate::config) fn map(
     mapper.thresholds();
     mapper.interval();
     mapper.admin_url();
+    mapper.metadata_service();
     mapper.dirs();
     mapper.mapped
 }
@@ -158,6 +160,27 @@ impl Mapper<'_> {
             Err(wrong) => {
                 let name = "httpServerHost";
                 self.problems.error(wrong.at(self.place(name), name, url));
+            }
+        }
+    }
+
+    /// The bookie may well run with another store: only what we do needs ZooKeeper.
+    fn metadata_service(&mut self) {
+        let Some(service) = self.file.values.metadata_service() else {
+            return;
+        };
+        let name = match self.file.values.metadata_service_uri {
+            Some(_) => "metadataServiceUri",
+            None => "zkServers",
+        };
+        match zookeeper::uri(&service.uri) {
+            Ok(uri) => self.set(Key::MetadataServiceUri, Some(Value::Text(uri)), name),
+            Err(wrong) => {
+                let problem = format!("{}: the agent works with observe only", wrong.problem);
+                let remedy = "leave bookie.control at \"observe\"";
+                let warning = Wrong::new(problem, remedy);
+                self.problems
+                    .warn(warning.at(self.place(name), name, service.uri));
             }
         }
     }

@@ -27,7 +27,7 @@ const PORT: u16 = 2181;
 impl MetadataService {
     /// Understands `zk+…://servers/path` (BookKeeper) and `metadata-store:zk:servers/path`
     /// (Pulsar); servers are separated by `,` or `;`.
-    pub(super) fn parse(uri: &str) -> MetadataService {
+    pub(in crate::config) fn parse(uri: &str) -> MetadataService {
         let pulsar = uri.strip_prefix("metadata-store:zk:");
         let servers = match (pulsar, uri.split_once("://")) {
             (Some(rest), _) => Some(rest.trim_start_matches("//")),

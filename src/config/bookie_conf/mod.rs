@@ -1,6 +1,7 @@
 //! The bookie's own properties file: which of its keys are read, their values, and what they mean
 //! for our keys. Nothing is assumed for an absent key: what that means depends on the version.
 
+mod beside;
 mod mapping;
 mod metadata;
 mod needs;
@@ -74,9 +75,9 @@ properties! {
     http_server_host: String, "httpServerHost", text, Ours("bookie.admin_url"), "its address";
     http_server_tls_enable: bool, "httpServerTlsEnable", switch, Ours("bookie.admin_url"), "it speaks HTTPS";
     http_server_trust_store_path: String, "httpServerTrustStorePath", text, Own("the admin server asks for a client certificate: bookie.admin_cert, bookie.admin_key"), "certificates of its clients";
-    metadata_service_uri: String, "metadataServiceUri", joined, Own("the cluster's metadata service"), "where the cluster's metadata is";
-    zk_servers: String, "zkServers", joined, Own("the cluster's metadata service"), "the older name for the servers";
-    zk_ledgers_root_path: String, "zkLedgersRootPath", text, Own("the cluster's metadata service"), "and for the path";
+    metadata_service_uri: String, "metadataServiceUri", joined, Ours("zookeeper.metadata_service_uri"), "where the cluster's metadata is";
+    zk_servers: String, "zkServers", joined, Ours("zookeeper.metadata_service_uri"), "the older name for the servers";
+    zk_ledgers_root_path: String, "zkLedgersRootPath", text, Ours("zookeeper.metadata_service_uri"), "and for the path";
     bookie_id: String, "bookieId", text, Own("the bookie's name in events"), "the bookie's name in the cluster";
     advertised_address: String, "advertisedAddress", text, Own("the bookie's name in events"), "its host otherwise";
     bookie_port: u16, "bookiePort", port, Own("the bookie's name in events"), "and its port";
@@ -90,6 +91,8 @@ properties! {
     gc_overreplicated_ledger_wait_time: Duration, "gcOverreplicatedLedgerWaitTime", millis, Own("when space comes back"), "time between two removals of extra replicas";
     minor_compaction_interval: Duration, "minorCompactionInterval", seconds, Own("when space comes back"), "zero: never";
     major_compaction_interval: Duration, "majorCompactionInterval", seconds, Own("when space comes back"), "zero: never";
+    minor_compaction_threshold: f64, "minorCompactionThreshold", number, Own("when space comes back"), "zero or less: never";
+    major_compaction_threshold: f64, "majorCompactionThreshold", number, Own("when space comes back"), "zero or less: never";
 }
 
 /// BookKeeper's defaults of a journal (`journalMaxSizeMB`, `journalMaxBackups`).
@@ -264,6 +267,17 @@ fn threshold(property: &Property) -> Result<f64, Wrong> {
         .parse()
         .map_err(|_| Wrong::new("is not a number", "write a number, like 0.95"))?;
     ratio(number)
+}
+
+/// BookKeeper turns a compaction off by a threshold that is not over 0.
+fn number(property: &Property) -> Result<f64, Wrong> {
+    let number: f64 = first(property)
+        .parse()
+        .map_err(|_| Wrong::new("is not a number", "write a number, like 0.2"))?;
+    if number.is_nan() || 1.0 < number {
+        return Err(Wrong::new("is over 1", "write a ratio of live entries"));
+    }
+    Ok(number)
 }
 
 fn count(property: &Property) -> Result<u64, Wrong> {

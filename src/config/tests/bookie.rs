@@ -209,9 +209,10 @@ fn an_imported_file_means_the_same() {
     })
     .unwrap();
     assert_eq!(imported.dirs, direct.dirs);
-    // A start is judged by the bookie's file itself.
+    // A start, and the bookie's own watch, are judged by the bookie's file itself.
     let policy = crate::health::policy::Policy {
         bookie: None,
+        beside: imported.policy.beside,
         ..direct.policy
     };
     assert_eq!(imported.policy, policy);

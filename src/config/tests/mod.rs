@@ -3,6 +3,7 @@
 mod bookie;
 mod edited;
 mod values;
+mod zookeeper;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -99,6 +100,10 @@ fn the_reference_file_with_all_defaults_uncommented_is_the_default() {
     assert_eq!(config.dirs[0].probe, minimal.dirs[0].probe);
     let same = Config {
         bookie: None,
+        policy: Policy {
+            journal_emergency: false,
+            ..config.policy
+        },
         dirs: minimal.dirs.clone(),
         warnings: Vec::new(),
         files: minimal.files.clone(),

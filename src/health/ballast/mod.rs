@@ -290,11 +290,28 @@ impl Ballast {
     /// Full, or for a journal so near to it that the bookie may end (BookKeeper #4855): read-only
     /// does not empty a journal, so it needs room while it still works.
     fn is_short(&self, now: Elapsed, facts: &Circumstances) -> bool {
+        facts.full
+            || (facts.role == Role::Journal
+                && facts
+                    .space
+                    .is_some_and(|space| space.available < self.journal_floor(now, facts)))
+    }
+
+    /// Bytes below which the bookie's journal is about to fail.
+    fn journal_floor(&self, now: Elapsed, facts: &Circumstances) -> u64 {
         let grew_at = self.grew_at.max(facts.grew_beside);
         let ours = grew_at.is_some_and(|at| now < at + OWN_RATE);
         let rate = if ours { 0.0 } else { facts.fill_rate };
-        let near = |space: Space| space.available < journal_floor(facts.journal_step, rate);
-        facts.full || (facts.role == Role::Journal && facts.space.is_some_and(near))
+        journal_floor(facts.journal_step, rate)
+    }
+
+    /// A journal with less than it needs next, ballast that could be given back included: that is given
+    /// back first, and is worth more than a change of mode (#1349, #3150). None elsewhere and while
+    /// its space is not known.
+    pub(super) fn journal_emergency(&self, now: Elapsed, facts: &Circumstances) -> Option<bool> {
+        let space = facts.space.filter(|_| facts.role == Role::Journal)?;
+        let reachable = space.available.saturating_add(self.held());
+        Some(reachable < self.journal_floor(now, facts))
     }
 
     /// What is missing would fit, and leave the directory well away from its marks.

@@ -499,3 +499,67 @@ fn a_file_that_people_remove_is_made_again_as_the_first_time() {
     assert_eq!(disk.pass(860, 60).mib(), 0, "not while space is short");
     assert_eq!(disk.pass(100, 60).mib(), 64);
 }
+
+/// A journal of which only 1 % must stay free, beside a bookie.
+fn journal(ballast: u64) -> History {
+    let mut disk = History::new(Role::Journal, ballast);
+    disk.dir.thresholds.full = 0.99;
+    disk.dir.thresholds.warn = 0.98;
+    disk.dir.thresholds.low_watermark = 0.98;
+    disk.policy.journal_emergency = true;
+    disk.configure(ballast);
+    disk
+}
+
+impl History {
+    /// Fills by one MiB each ten seconds: too slow for the rate to count.
+    fn creep(&mut self, used: u64) -> &mut History {
+        for used in self.used..=used {
+            self.pass(used, 10);
+        }
+        self
+    }
+
+    /// Wanted mode, and whether the journal is in need.
+    fn wanted(&self) -> (&'static str, bool) {
+        let node = self.tracker.node();
+        let wanted = node.wanted().map_or("unknown", |mode| mode.name());
+        (wanted, node.journal_emergency())
+    }
+}
+
+/// #1349, #3150: two steps of 16 MiB, whatever the percentage; and back after the dwell time of 10 s.
+#[test]
+fn a_journal_with_less_than_it_needs_next_asks_for_read_only() {
+    let mut disk = journal(0);
+    assert_eq!(disk.pass(980, 20).creep(991).wanted(), ("writable", false));
+    assert_eq!(disk.creep(993).wanted(), ("readOnly", true));
+    assert_eq!(disk.pass(985, 5).wanted(), ("readOnly", true));
+    assert_eq!(disk.pass(985, 10).wanted(), ("writable", false));
+}
+
+#[test]
+fn a_journal_that_fills_within_thirty_seconds_asks_for_read_only() {
+    let mut disk = journal(0);
+    assert_eq!(disk.pass(500, 60).wanted(), ("writable", false));
+    assert_eq!(disk.pass(600, 1).wanted(), ("readOnly", true));
+    assert_eq!(disk.pass(600, 60).wanted(), ("writable", false));
+}
+
+#[test]
+fn ballast_is_given_back_before_the_journal_is_in_need() {
+    let mut disk = journal(BALLAST);
+    assert_eq!(disk.pass(850, 60).mib(), 64);
+    disk.creep(932);
+    assert_eq!((disk.mib(), disk.wanted()), (0, ("writable", false)));
+    assert_eq!(disk.creep(993).wanted(), ("readOnly", true));
+}
+
+/// Servers that are no bookies have journals of their own size.
+#[test]
+fn without_a_bookie_there_is_no_such_need() {
+    let mut disk = journal(0);
+    disk.policy.journal_emergency = false;
+    disk.configure(0);
+    assert_eq!(disk.pass(980, 20).creep(993).wanted(), ("writable", false));
+}

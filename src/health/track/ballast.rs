@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::super::ballast::{BallastView, Circumstances};
+use super::super::dir::Role;
 use super::super::forecast::HORIZON_SOON;
 use super::super::moment::{Elapsed, Moment};
 use super::super::observation::{Cookie, Device, Look, Operation};
@@ -154,6 +155,27 @@ impl Track {
         match self.dir.ballast {
             0 => 0,
             _ => self.ballast.owed(&self.circumstances()),
+        }
+    }
+
+    /// Moves the journal's emergency: into it at once, out of it after the dwell time, as with full.
+    pub(super) fn judge_emergency(&mut self, now: Elapsed) {
+        if self.dir.role != Role::Journal {
+            return;
+        }
+        let facts = self.circumstances();
+        match self.ballast.journal_emergency(now, &facts) {
+            Some(true) => {
+                self.emergency = true;
+                self.emergency_over = None;
+            }
+            Some(false) if self.emergency => {
+                let since = *self.emergency_over.get_or_insert(now);
+                if self.dir.thresholds.dwell <= now.saturating_sub(since) {
+                    self.emergency = false;
+                }
+            }
+            Some(false) | None => {}
         }
     }
 

@@ -95,6 +95,10 @@ pub struct Track {
     /// Its own part, as the sums of the file systems have it.
     share: Option<Share>,
     ballast_given: Option<u64>,
+    /// A journal that has less than it needs next.
+    pub(super) emergency: bool,
+    /// Since when it has had more again.
+    emergency_over: Option<Elapsed>,
     /// It may be an empty mount point, see `root_disk`.
     pub(super) doubtful: bool,
     boot_id: String,
@@ -184,6 +188,8 @@ impl Track {
             beside: Beside::default(),
             share: None,
             ballast_given: None,
+            emergency: false,
+            emergency_over: None,
             doubtful: false,
             boot_id: String::new(),
             at_home: false,

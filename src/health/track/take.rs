@@ -96,6 +96,9 @@ impl Track {
                 message: root_disk::text(&self.dir),
             });
         }
+        if self.at_home {
+            self.judge_emergency(now.elapsed);
+        }
         let space = self.space_wait();
         let facts = self.circumstances();
         let release = self.ballast.observe(now.elapsed, &facts) && self.at_home;

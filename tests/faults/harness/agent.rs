@@ -114,9 +114,9 @@ impl<'a> Plan<'a> {
     }
 
     /// Another value for `dwell`, `interval`, `space_interval` or `deadline`.
-    pub(crate) fn set(mut self, key: &str, value: &str) -> Self {
-        let setting = self.settings.iter_mut().find(|(known, _)| *known == key);
-        setting.expect("one of the four keys").1 = value.to_owned();
+    pub(crate) fn set(mut self, key: &'static str, value: &str) -> Self {
+        self.settings.retain(|(known, _)| *known != key);
+        self.settings.push((key, value.to_owned()));
         self
     }
 

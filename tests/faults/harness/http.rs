@@ -9,13 +9,26 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// Status and body of `GET path`.
 pub(crate) fn get(port: u16, path: &str) -> io::Result<(u16, String)> {
+    call(port, "GET", path, "", LIMIT)
+}
+
+/// Status and body of a request, if they come in time.
+pub(crate) fn call(
+    port: u16,
+    method: &str,
+    path: &str,
+    body: &str,
+    limit: Duration,
+) -> io::Result<(u16, String)> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
+    let mut stream = TcpStream::connect_timeout(&address, limit)?;
+    stream.set_read_timeout(Some(limit))?;
     // Version 1.0: the body ends with the connection and comes in one piece.
     write!(
         stream,
-        "GET {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\r\n"
+        "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAccept: application/json\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     )?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;

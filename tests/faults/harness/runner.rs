@@ -32,6 +32,7 @@ pub(crate) enum Company {
 }
 
 /// One test.
+#[derive(Clone, Copy)]
 pub(crate) struct Fault {
     /// Number of the fault and what is done: `F07_remount`.
     pub(crate) name: &'static str,
@@ -202,9 +203,8 @@ fn turns<'a>(taken: &[&'a Fault], settings: &'a Settings) -> Vec<Turn<'a>> {
 }
 
 /// Runs all that are selected; the exit code.
-pub(crate) fn run(faults: &[Fault], root: &Path) -> i32 {
+pub(crate) fn run(faults: &[Fault], root: &Path, settings: &Settings) -> i32 {
     let selection = Selection::from_arguments();
-    let settings = Settings::from_environment();
     let taken: Vec<&Fault> = faults
         .iter()
         .filter(|fault| selection.takes(fault.name))
@@ -216,7 +216,7 @@ pub(crate) fn run(faults: &[Fault], root: &Path) -> i32 {
         return 0;
     }
     let clock = Clock::start();
-    let mut turns = turns(&taken, &settings);
+    let mut turns = turns(&taken, settings);
     let total = turns.len();
     println!("\nrunning {total} tests, {} at a time", settings.jobs);
     let counter = AtomicUsize::new(0);
@@ -229,10 +229,10 @@ pub(crate) fn run(faults: &[Fault], root: &Path) -> i32 {
     ] {
         let (now, later): (Vec<_>, Vec<_>) = turns
             .into_iter()
-            .partition(|turn| turn.company(&settings) == company);
+            .partition(|turn| turn.company(settings) == company);
         turns = later;
         let run = |turn: &Turn<'_>| {
-            let result = run_one(turn, root, &settings, peers.clone());
+            let result = run_one(turn, root, settings, peers.clone());
             let number = counter.fetch_add(1, Ordering::Relaxed) + 1;
             println!("({number}/{total}) {}", result.line);
             result.problem.map(|text| (turn.name(), text))

@@ -37,7 +37,8 @@ pub(crate) enum Stage {
 }
 
 /// Finds out which stage this is. The first stage and the keeper do not return, but for a reason.
-pub(crate) fn enter() -> Stage {
+/// The tests get these name spaces, as options of `unshare`.
+pub(crate) fn enter(spaces: &[&str]) -> Stage {
     match std::env::var(STAGE).as_deref() {
         Ok("worker") => {
             let root = std::env::var_os(ROOT).expect("the keeper names the folder");
@@ -49,7 +50,7 @@ pub(crate) fn enter() -> Stage {
             Stage::Worker(root)
         }
         Ok("keeper") => keep(),
-        _ => Stage::Unprivileged(move_to_own_mounts()),
+        _ => Stage::Unprivileged(move_to_own(spaces)),
     }
 }
 
@@ -77,20 +78,21 @@ fn end(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// Becomes the keeper, in a mount name space of its own; returns why it cannot.
-fn move_to_own_mounts() -> String {
+/// Becomes the keeper, in name spaces of its own; returns why it cannot.
+fn move_to_own(spaces: &[&str]) -> String {
     if !geteuid().is_root() {
         return "needs root".to_owned();
     }
     let unshare = |program: &OsString| {
         let mut command = Command::new("unshare");
         command
-            .args(["--mount", "--propagation", "private", "--"])
+            .args(spaces)
+            .args(["--propagation", "private", "--"])
             .arg(program);
         command
     };
     if let Err(problem) = try_command(unshare(&"true".into()), Duration::from_secs(10)) {
-        return format!("needs root with its own mounts: {problem}");
+        return format!("needs root with its own {spaces:?}: {problem}");
     }
     let own = std::env::current_exe().expect("a running program has a path");
     let mut keeper = unshare(&own.into_os_string());

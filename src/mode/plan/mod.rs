@@ -1,6 +1,9 @@
 //! What to do next to a server's mode. Pure and level-based: decided from what is wanted and what
 //! is seen now, never from an edge, so a lost message heals at the next turn.
 
+pub mod book;
+pub mod keeper;
+
 use crate::health::policy::Mode;
 
 /// What is wanted, seen and owned.

@@ -1,0 +1,387 @@
+//! The bookie beside the agent: joins its admin server, its ZooKeeper and the keeper of its mode with the loop.
+//! Nothing of it is needed for the watch, and each part may be missing by itself.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::bookie::{self, AdminClient, AdminOptions, Facts, Version};
+use crate::clock::Clock;
+use crate::cluster::{self, Cluster, ClusterOptions, Servers, Tls};
+use crate::config::{BookieConfig, Config, ZooKeeperConfig, ZooKeeperFiles};
+use crate::health::beside::{AgentStatus, BesideAction};
+use crate::health::snapshot::Snapshot;
+use crate::health::status::SpaceStatus;
+use crate::mode::keep::{self, Ordered, Parts};
+use crate::mode::plan::keeper::{Control, Settings};
+use crate::monitor::Action;
+use crate::state::Store;
+
+/// Orders that wait for the keeper; each person gives one at a time.
+const ORDERS: usize = 16;
+
+/// What it is joined with.
+pub(super) struct Joints {
+    pub(super) store: Store,
+    pub(super) stored: Option<Vec<u8>>,
+    pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
+    pub(super) actions: mpsc::Sender<Action>,
+    pub(super) clock: Clock,
+}
+
+/// The running parts; they end when it is dropped.
+pub(super) struct Beside {
+    orders: Option<mpsc::Sender<Ordered>>,
+    configured: watch::Sender<Option<BookieConfig>>,
+    _following: Option<cluster::watch::ClusterWatch>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Beside {
+    /// Starts what the configuration names.
+    ///
+    /// # Errors
+    /// A file with certificates cannot be read or used.
+    pub(super) fn start(config: &Config, joints: Joints) -> Result<Beside, anyhow::Error> {
+        let (configured, settings) = watch::channel(config.bookie.clone());
+        let mut beside = Beside {
+            orders: None,
+            configured,
+            _following: None,
+            tasks: Vec::new(),
+        };
+        let Some(bookie) = &config.bookie else {
+            return Ok(beside);
+        };
+        let admin = admin(bookie)?;
+        let actions = joints.actions.clone();
+        // A full queue loses one of many equal reports.
+        let heard = move |heard| drop(actions.try_send(Action::Heard(heard)));
+        let options = bookie::watch::WatchOptions {
+            conf: bookie.conf.clone(),
+        };
+        let clock = joints.clock.clone();
+        let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
+        let id = bookie.file.id();
+        let cluster = cluster(config, id.as_deref(), &joints.clock)?;
+        if let Some(cluster) = &cluster {
+            let (status, said) = watch::channel(None);
+            let follow = follow_status(joints.snapshots.clone(), status);
+            beside.tasks.push(tokio::spawn(follow));
+            beside._following = Some(cluster::watch::start(cluster, heard, said));
+        }
+        match (admin, id) {
+            (Some(admin), Some(id)) => beside.keep((admin, id, cluster), state, settings, joints),
+            // There is nothing to keep: it is only listened to.
+            _ => beside.tasks.push(tokio::spawn(hold(state))),
+        }
+        Ok(beside)
+    }
+
+    fn keep(
+        &mut self,
+        (admin, bookie_id, cluster): (AdminClient, String, Option<Cluster>),
+        state: watch::Receiver<keep::Newest>,
+        configured: watch::Receiver<Option<BookieConfig>>,
+        joints: Joints,
+    ) {
+        let version = configured_version(configured.borrow().as_ref());
+        let act = act(
+            (admin.clone(), version),
+            cluster.clone(),
+            joints.snapshots.clone(),
+            joints.actions.clone(),
+        );
+        let (orders, order_queue) = mpsc::channel(ORDERS);
+        let (settings, min_writable) = self.derive(configured, joints.snapshots.clone());
+        let actions = joints.actions;
+        let report = move |kept| drop(actions.try_send(Action::Kept(kept)));
+        let parts = Parts {
+            settings,
+            min_writable,
+            bookie_id,
+            admin,
+            state,
+            cluster,
+            store: joints.store,
+            stored: joints.stored,
+            snapshots: joints.snapshots,
+            orders: order_queue,
+            report: Box::new(report),
+            clock: joints.clock,
+        };
+        self.orders = Some(orders);
+        self.tasks.push(tokio::spawn(act));
+        self.tasks.push(tokio::spawn(keep::keep(parts)));
+    }
+
+    /// The keeper's settings: from the configuration, and from the version that the bookie's process shows.
+    fn derive(
+        &mut self,
+        mut configured: watch::Receiver<Option<BookieConfig>>,
+        mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    ) -> (watch::Receiver<Settings>, watch::Receiver<Option<u32>>) {
+        let first = configured.borrow_and_update().clone();
+        let (settings, kept) = watch::channel(settings(first.as_ref(), None));
+        let least = first.and_then(|bookie| bookie.min_writable_bookies);
+        let (min_writable, least) = watch::channel(least);
+        let follow = async move {
+            loop {
+                let version = seen_version(&snapshots.borrow_and_update());
+                let bookie = configured.borrow_and_update().clone();
+                let new = self::settings(bookie.as_ref(), version);
+                settings.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
+                let new = bookie.and_then(|bookie| bookie.min_writable_bookies);
+                min_writable.send_if_modified(|old| std::mem::replace(old, new) != new);
+                tokio::select! {
+                    changed = configured.changed() => if changed.is_err() { return },
+                    changed = snapshots.changed() => if changed.is_err() { return },
+                }
+            }
+        };
+        self.tasks.push(tokio::spawn(follow));
+        (kept, least)
+    }
+
+    /// Where orders about the mode go; none where there is no bookie to keep.
+    pub(super) fn orders(&self) -> Option<mpsc::Sender<Ordered>> {
+        self.orders.clone()
+    }
+
+    /// Told of each valid new configuration.
+    pub(super) fn configured(&self) -> watch::Sender<Option<BookieConfig>> {
+        self.configured.clone()
+    }
+}
+
+/// The poll of the bookie ends with its last receiver.
+async fn hold(state: watch::Receiver<keep::Newest>) {
+    std::future::pending::<()>().await;
+    drop(state);
+}
+
+fn admin(bookie: &BookieConfig) -> Result<Option<AdminClient>, anyhow::Error> {
+    let Some(url) = bookie.admin_url.clone() else {
+        return Ok(None);
+    };
+    let files = bookie.read_files()?;
+    let options = AdminOptions {
+        url,
+        ca: files.ca,
+        cert_and_key: files.cert_and_key,
+    };
+    Ok(Some(AdminClient::new(options)?))
+}
+
+/// The cluster, where it is known and the bookie has a name in it.
+fn cluster(
+    config: &Config,
+    id: Option<&str>,
+    clock: &Clock,
+) -> Result<Option<Cluster>, anyhow::Error> {
+    let (Some(zookeeper), Some(id)) = (&config.zookeeper, id) else {
+        return Ok(None);
+    };
+    let files = zookeeper.read_files()?;
+    Ok(Some(Cluster::start(ClusterOptions {
+        zookeeper: servers(zookeeper, files),
+        ledgers_root: zookeeper.ledgers_root.clone(),
+        root: zookeeper.root.clone(),
+        bookie: id.to_owned(),
+        instance: None,
+        clock: clock.clone(),
+    })))
+}
+
+fn servers(zookeeper: &ZooKeeperConfig, files: ZooKeeperFiles) -> Servers {
+    Servers {
+        servers: zookeeper.servers.clone(),
+        digest: files.digest.map(|secret| secret.0),
+        tls: files.tls.map(|(ca, identity)| Tls {
+            ca,
+            identity: identity.map(|(cert, key)| (cert.0, key.0)),
+        }),
+    }
+}
+
+fn configured_version(bookie: Option<&BookieConfig>) -> Option<Version> {
+    bookie::parse_version(&bookie?.version?.to_string())
+}
+
+fn seen_version(snapshot: &Snapshot) -> Option<Version> {
+    let process = snapshot.beside.process.as_ref()?;
+    bookie::parse_version(process.version.as_deref()?)
+}
+
+/// What is fixed for this bookie. What the configuration says of its version goes before what is seen.
+fn settings(bookie: Option<&BookieConfig>, seen: Option<Version>) -> Settings {
+    let Some(bookie) = bookie else {
+        return Settings::default();
+    };
+    let version = configured_version(Some(bookie)).or(seen);
+    let file = bookie.conf.as_ref().map(|_| &bookie.file);
+    Settings {
+        control: if bookie.enforce {
+            Control::Enforce
+        } else {
+            Control::Observe
+        },
+        never: never(version, file.map(|file| file.read_only_mode_enabled)),
+        persists_status: file.is_none_or(|file| file.persist_bookie_status_enabled == Some(true)),
+    }
+}
+
+/// Why this bookie must never be sent a PUT. `mode_enabled` is `readOnlyModeEnabled` of its file, if there is one;
+/// true is the default.
+fn never(version: Option<Version>, mode_enabled: Option<Option<bool>>) -> Option<String> {
+    let facts = Facts::of(version);
+    if version.is_some() && !facts.state_readonly {
+        return Some("this version of BookKeeper has no call for the mode".to_owned());
+    }
+    match mode_enabled {
+        Some(Some(false)) => Some(
+            "readOnlyModeEnabled is false: the bookie refuses read-only, and some versions shut down instead"
+                .to_owned(),
+        ),
+        None if facts.put_may_end_bookie => Some(
+            "it is not known whether a PUT would end this bookie: set bookie.conf, or bookie.version to 4.17.2 or later"
+                .to_owned(),
+        ),
+        _ => None,
+    }
+}
+
+/// What this agent says of its bookie in ZooKeeper.
+async fn follow_status(
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    status: watch::Sender<Option<AgentStatus>>,
+) {
+    loop {
+        let new = {
+            let snapshot = snapshots.borrow_and_update();
+            let over = |least: SpaceStatus| {
+                let mut dirs = snapshot.dirs.iter();
+                dirs.any(|dir| {
+                    least <= dir.space_status && dir.space_status != SpaceStatus::Unknown
+                })
+            };
+            let unusable = snapshot
+                .dirs
+                .iter()
+                .any(|dir| dir.access_status.is_unusable());
+            snapshot.ready.then(|| AgentStatus {
+                over_warn: over(SpaceStatus::AlmostFull),
+                full: over(SpaceStatus::Full) || unusable,
+                enforces: snapshot.mode.control == "enforce",
+                at: snapshot.time.0.unsigned_abs(),
+            })
+        };
+        // When it was said changes each second; only what is said counts.
+        let said = |status: &Option<AgentStatus>| {
+            status
+                .as_ref()
+                .map(|status| (status.over_warn, status.full, status.enforces))
+        };
+        status.send_if_modified(|old| {
+            let changed = said(old) != said(&new);
+            if changed {
+                *old = new;
+            }
+            changed
+        });
+        if snapshots.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Asks of the bookie what the judge wants beside its mode, where the agent enforces.
+async fn act(
+    (admin, version): (AdminClient, Option<Version>),
+    cluster: Option<Cluster>,
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    actions: mpsc::Sender<Action>,
+) {
+    while snapshots.changed().await.is_ok() {
+        let (action, flags) = {
+            let snapshot = snapshots.borrow_and_update();
+            let action = snapshot.beside.action;
+            let facts = Facts::of(version.or_else(|| seen_version(&snapshot)));
+            let enforces = snapshot.mode.control == "enforce";
+            (action.filter(|_| enforces), facts.gc_flags)
+        };
+        let (Some(action), Some(cluster)) = (action, &cluster) else {
+            continue;
+        };
+        match ask(&admin, cluster, &action, flags).await {
+            Ok(()) => tracing::info!("asked of the bookie: {action:?}"),
+            Err(error) => tracing::warn!("{action:?} cannot be asked of the bookie: {error}"),
+        }
+        // Well or not: it is not asked again at once.
+        let _ = actions.send(Action::Acted(action)).await;
+    }
+}
+
+async fn ask(
+    admin: &AdminClient,
+    cluster: &Cluster,
+    action: &BesideAction,
+    flags: bool,
+) -> Result<(), anyhow::Error> {
+    match action {
+        BesideAction::ResumeCompaction { major, minor } => {
+            Ok(admin.resume_compaction(*major, *minor).await?)
+        }
+        BesideAction::RequestGc if !flags => {
+            anyhow::bail!("this version forces compactions with it, whatever is asked for")
+        }
+        BesideAction::RequestGc => {
+            // Each collection reads the metadata of every ledger: one bookie at a time begins one.
+            let lock = cluster.lock_mode(keep::LOCK_WAIT).await?;
+            let asked = admin.trigger_gc().await;
+            lock.release().await;
+            Ok(asked?)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_put_is_never_sent_where_it_could_end_the_bookie() {
+        let old = Some((4, 16, Some(5)));
+        let new = Some((4, 17, Some(3)));
+        for (version, mode_enabled, expected) in [
+            (new, Some(None), None),
+            (old, Some(None), None),
+            (old, Some(Some(true)), None),
+            (None, Some(None), None),
+            (new, None, None),
+            (old, None, Some("not known")),
+            (None, None, Some("not known")),
+            (new, Some(Some(false)), Some("readOnlyModeEnabled")),
+            (old, Some(Some(false)), Some("readOnlyModeEnabled")),
+            (Some((4, 14, Some(3))), Some(None), Some("no call")),
+        ] {
+            let found = never(version, mode_enabled);
+            match expected {
+                None => assert_eq!(found, None, "{version:?} {mode_enabled:?}"),
+                Some(text) => assert!(
+                    found.is_some_and(|found| found.contains(text)),
+                    "{version:?}"
+                ),
+            }
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Who else holds a bookie in a mode: the claims below its node, and what can be told from the agent's
+//! own document without knowing it whole.
+
+use serde::Deserialize;
+
+use super::paths::Paths;
+use super::store::{MetaStore, StoreError, children_if_any, get_all};
+use crate::health::claim::{Claim, Owner};
+use crate::health::moment::Timestamp;
+use crate::health::policy::Mode;
+
+/// A claim as others than the agent write it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ClaimDocument {
+    owner: String,
+    mode: String,
+    #[serde(default)]
+    reason: String,
+    #[serde(default)]
+    since: i64,
+    #[serde(default)]
+    below_floor: bool,
+}
+
+/// What everybody may read from an agent's document.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct AgentDocument {
+    below_floor: bool,
+    claims: Option<Vec<serde::de::IgnoredAny>>,
+}
+
+/// What stands in a bookie's claims node, as far as others need it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Summary {
+    /// Somebody holds the bookie in a mode.
+    pub(super) claimed: bool,
+    /// A claim was made although too few bookies stayed writable.
+    pub(super) below_floor: bool,
+}
+
+/// The claims of others on a bookie, by name. One that cannot be read holds read-only all the same: to
+/// end what somebody holds would be worse than to hold it too long.
+pub(super) async fn foreign(
+    store: &dyn MetaStore,
+    paths: &Paths,
+    bookie: &str,
+) -> Result<Vec<Claim>, StoreError> {
+    let top = paths.claims_on(bookie);
+    let mut names = children_if_any(store, &top).await?;
+    names.sort();
+    let nodes: Vec<String> = names.iter().map(|name| format!("{top}/{name}")).collect();
+    let found = get_all(store, &nodes).await?;
+    let read = names.iter().zip(found);
+    Ok(read
+        .filter_map(|(name, found)| Some(claim(name, &found?.0)))
+        .collect())
+}
+
+pub(super) fn claim(name: &str, bytes: &[u8]) -> Claim {
+    parsed(name, bytes).unwrap_or_else(|why| Claim {
+        owner: Owner::Drain(name.to_owned()),
+        mode: Mode::ReadOnly,
+        reason: format!("the claim cannot be read: {why}"),
+        since: Timestamp::default(),
+        pending: false,
+        below_floor: false,
+    })
+}
+
+fn parsed(name: &str, bytes: &[u8]) -> Result<Claim, String> {
+    let document: ClaimDocument =
+        serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let mode = [Mode::Writable, Mode::ReadOnly]
+        .into_iter()
+        .find(|mode| mode.name() == document.mode)
+        .ok_or_else(|| format!("{:.40} is no mode", document.mode))?;
+    let owner = match document.owner.split_once(':') {
+        Some(("drain", job)) => Owner::Drain(job.to_owned()),
+        None if document.owner == "operator" => Owner::Operator,
+        _ => Owner::Drain(name.to_owned()),
+    };
+    Ok(Claim {
+        owner,
+        mode,
+        reason: document.reason,
+        since: Timestamp(document.since),
+        pending: false,
+        below_floor: document.below_floor,
+    })
+}
+
+/// What the node of a bookie's claims comes to: the agent's document, and how many others there are.
+pub(super) fn summary(document: &[u8], others: u32) -> Summary {
+    if document.is_empty() {
+        return Summary {
+            claimed: others != 0,
+            below_floor: false,
+        };
+    }
+    match serde_json::from_slice::<AgentDocument>(document) {
+        Ok(agent) => Summary {
+            // A document without a list is one of another release: there is a claim, or it would be gone.
+            claimed: others != 0 || agent.claims.is_none_or(|claims| !claims.is_empty()),
+            below_floor: agent.below_floor,
+        },
+        // Garbage may stand for anything: no second bookie goes below the floor beside it.
+        Err(_) => Summary {
+            claimed: true,
+            below_floor: true,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &str, expected: &str) {
+        let claim = claim("j1", bytes.as_bytes());
+        let owner = match &claim.owner {
+            Owner::Drain(job) => format!("drain:{job}"),
+            owner => owner.name().to_owned(),
+        };
+        let since = claim.since.0;
+        let shown = format!("{owner} {} {since} {}", claim.mode.name(), claim.reason);
+        assert_eq!(shown, expected, "{bytes}");
+    }
+
+    #[test]
+    fn claims_of_others() {
+        check(
+            r#"{"owner":"drain:j1","mode":"readOnly","reason":"out","since":5}"#,
+            "drain:j1 readOnly 5 out",
+        );
+        check(
+            r#"{"owner":"operator","mode":"writable","later":1}"#,
+            "operator writable 0 ",
+        );
+        check(
+            r#"{"owner":"robot","mode":"readOnly"}"#,
+            "drain:j1 readOnly 0 ",
+        );
+        check(
+            r#"{"owner":"drain:x","mode":"closed"}"#,
+            "drain:j1 readOnly 0 the claim cannot be read: closed is no mode",
+        );
+        check(
+            "",
+            "drain:j1 readOnly 0 the claim cannot be read: EOF while parsing a value at line 1 column 0",
+        );
+    }
+
+    #[test]
+    fn what_a_document_says_to_others() {
+        let said = |document: &str, others| {
+            let Summary {
+                claimed,
+                below_floor,
+            } = summary(document.as_bytes(), others);
+            (claimed, below_floor)
+        };
+        assert_eq!(said("", 0), (false, false));
+        assert_eq!(said("", 1), (true, false));
+        assert_eq!(said(r#"{"claims":[]}"#, 0), (false, false));
+        assert_eq!(said(r#"{"claims":[]}"#, 2), (true, false));
+        assert_eq!(
+            said(r#"{"claims":[{"x":1}],"belowFloor":true}"#, 0),
+            (true, true)
+        );
+        assert_eq!(said(r#"{"belowFloor":false}"#, 0), (true, false));
+        assert_eq!(said("garbage", 0), (true, true));
+    }
+}

@@ -1,0 +1,56 @@
+//! The book of claims on one bookie: what this agent and its operator hold. Its revision rises with
+//! each change, so that of two copies (the state store's and ZooKeeper's) the newer one is known.
+
+use crate::health::claim::{Claim, Owner};
+use crate::health::policy::Mode;
+
+/// What this agent and its operator hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Book {
+    /// Rises with each change; 0 when nothing was ever written.
+    pub revision: u64,
+    /// Held for the disks.
+    pub agent: Option<Claim>,
+    /// Held by `mode set`.
+    pub operator: Option<Claim>,
+    /// The operator has let go, and the server was not yet told.
+    pub releasing: bool,
+}
+
+impl Book {
+    /// Of two copies the one that was written last. A copy that is lost has revision 0.
+    #[must_use]
+    pub fn newer(self, other: Book) -> Book {
+        if self.revision < other.revision {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// The operator's claim as long as it stands.
+    #[must_use]
+    pub fn order(&self) -> Option<&Claim> {
+        self.operator.as_ref().filter(|_| !self.releasing)
+    }
+
+    /// What stands in it, for people.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> {
+        self.operator.iter().chain(&self.agent)
+    }
+
+    /// A read-only that we began and have not ended.
+    #[must_use]
+    pub fn holds_read_only(&self) -> bool {
+        self.claims().any(|claim| claim.mode == Mode::ReadOnly)
+    }
+
+    /// The claim of one of the two owners that it knows.
+    pub fn claim_mut(&mut self, owner: &Owner) -> Option<&mut Claim> {
+        match owner {
+            Owner::Agent => self.agent.as_mut(),
+            Owner::Operator => self.operator.as_mut(),
+            Owner::Drain(_) | Owner::Bookie => None,
+        }
+    }
+}

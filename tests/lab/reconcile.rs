@@ -1,0 +1,277 @@
+//! Keeping the mode through all that goes wrong between an agent, a bookie, an operator and ZooKeeper. Each
+//! case ends with a bookie that is writable and held by nobody: a read-only that nobody ends is the
+//! worst that an agent can leave behind.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::harness::bench::Bench;
+use crate::harness::run::{pass, try_for, wait_for};
+use crate::stand::lab::{Mode, STANDARD};
+use crate::stand::pair::{ENTER, NEVER, Pair};
+
+/// The agent makes the bookie read-only in time, says why, and ends it once the disk is free.
+fn held_and_let_go(bench: &Bench, version: &str) {
+    let pair = Pair::new(bench, version, &[]);
+    pair.fill();
+    pair.is_held();
+    pair.is_claimed_by(&["agent"]);
+    let nodes = pair.lab.zk(&["ls", "-R", "/dirkeeper"]).unwrap_or_default();
+    let claim = format!("/claims/{}", pair.bookie().id());
+    assert!(nodes.contains(&claim), "{claim} is not in:\n{nodes}");
+    pair.stays(Mode::ReadOnly);
+    pair.free();
+    pair.is_let_go();
+}
+
+pub(crate) fn held_and_let_go_4_16_6(bench: &Bench) {
+    held_and_let_go(bench, "4.16.6");
+}
+pub(crate) fn held_and_let_go_4_17_3(bench: &Bench) {
+    held_and_let_go(bench, STANDARD);
+}
+pub(crate) fn held_and_let_go_4_18_0(bench: &Bench) {
+    held_and_let_go(bench, "4.18.0");
+}
+
+/// A PUT with `readOnlyModeEnabled=false` ends a bookie of these versions: it gets none, and lives.
+fn never_told(bench: &Bench, version: &str) {
+    let pair = Pair::new(bench, version, &["readOnlyModeEnabled=false"]);
+    pair.fill();
+    pair.is_in_the_way("");
+    pair.stays(Mode::Writable);
+    let (code, told) = pair.order(&["set", "read-only", "--reason", "a try"]);
+    assert_ne!(
+        code,
+        Some(0),
+        "an order that cannot be followed was taken: {told}"
+    );
+    pair.stays(Mode::Writable);
+    assert_eq!(pair.bookie().ended(), None, "the bookie ended");
+    pair.free();
+    pair.is_let_go();
+}
+
+pub(crate) fn never_told_4_14_7(bench: &Bench) {
+    never_told(bench, "4.14.7");
+}
+pub(crate) fn never_told_4_16_5(bench: &Bench) {
+    never_told(bench, "4.16.5");
+}
+
+/// A bookie that refuses (400) is asked seldom, stays as it is, and is held by nobody.
+pub(crate) fn refused(bench: &Bench) {
+    let pair = Pair::with_hidden(bench, STANDARD, "readOnlyModeEnabled=false");
+    pair.fill();
+    pair.is_in_the_way("400");
+    pair.stays(Mode::Writable);
+    pair.free();
+    pair.is_let_go();
+}
+
+/// A restarted bookie has forgotten that it was read-only and is told again.
+pub(crate) fn bookie_restarts(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.fill();
+    pair.is_held();
+    for signal in ["TERM", "KILL"] {
+        pair.bookie().stop(signal);
+        pair.bookie().start();
+        pair.is_held();
+    }
+    pair.free();
+    pair.is_let_go();
+}
+
+/// An agent that is killed at any moment between a full disk and the PUT leaves nothing that the next one
+/// does not put in order.
+pub(crate) fn agent_killed_at_any_moment(bench: &Bench) {
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    for moment in [0, 60, 120, 250, 400, 600, 900] {
+        pair.fill();
+        pass(Duration::from_millis(moment));
+        pair.crash_agent();
+        pair.start_agent("enforce");
+        pair.is_held();
+        pair.crash_agent();
+        pair.free();
+        pair.start_agent("enforce");
+        pair.is_let_go();
+    }
+}
+
+/// An agent without its state directory finds its claim in ZooKeeper and ends what it began.
+pub(crate) fn state_is_lost(bench: &Bench) {
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    pair.fill();
+    pair.is_held();
+    pair.crash_agent();
+    fs::remove_dir_all(pair.state_dir()).unwrap();
+    pair.start_agent("enforce");
+    pair.is_claimed_by(&["agent"]);
+    pair.stays(Mode::ReadOnly);
+    pair.free();
+    pair.is_let_go();
+}
+
+/// Turned to `observe`, an agent ends what it began as soon as the disks allow, and begins nothing.
+pub(crate) fn enforce_to_observe(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.fill();
+    pair.is_held();
+    pair.control("observe");
+    pair.stays(Mode::ReadOnly);
+    pair.free();
+    pair.is_let_go();
+    pair.fill();
+    pair.stays(Mode::Writable);
+}
+
+/// An operator's read-only outlives the agent's, which stands beside it.
+pub(crate) fn operator_after_the_agent(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.fill();
+    pair.is_held();
+    pair.must_order(&["set", "read-only", "--reason", "a new disk comes"]);
+    pair.is_claimed_by(&["operator", "agent"]);
+    pair.free();
+    pair.is_claimed_by(&["operator"]);
+    pair.stays(Mode::ReadOnly);
+    pair.must_order(&["release"]);
+    pair.is_let_go();
+}
+
+/// The agent's read-only outlives an operator's.
+pub(crate) fn agent_after_the_operator(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.must_order(&["set", "read-only", "--reason", "a new disk comes"]);
+    pair.is_held();
+    pair.fill();
+    pair.is_claimed_by(&["operator", "agent"]);
+    pair.must_order(&["release"]);
+    pair.is_claimed_by(&["agent"]);
+    pair.stays(Mode::ReadOnly);
+    pair.free();
+    pair.is_let_go();
+}
+
+/// A raw PUT on a writable bookie is the operator's own, and kept. On one that is read-only already it
+/// cannot be seen: the agent ends its read-only as if it had not been (docs/bookkeeper.md).
+pub(crate) fn raw_puts(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    assert_eq!(pair.bookie().put_read_only(true).unwrap(), 200);
+    pair.stays(Mode::ReadOnly);
+    pair.fill();
+    pair.free();
+    pair.stays(Mode::ReadOnly);
+    // Nobody whom the agent knows.
+    pair.is_claimed_by(&["bookie"]);
+    assert_eq!(pair.bookie().put_read_only(false).unwrap(), 200);
+    pair.fill();
+    pair.is_held();
+    assert_eq!(pair.bookie().put_read_only(true).unwrap(), 200);
+    pair.free();
+    pair.is_let_go();
+}
+
+/// A raw PUT that makes a bookie writable which the agent holds is undone while the disk is full.
+pub(crate) fn raw_put_against_the_agent(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.fill();
+    pair.is_held();
+    assert_eq!(pair.bookie().put_read_only(false).unwrap(), 200);
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// While the admin server is away nothing is claimed; once it is back the bookie is told.
+pub(crate) fn admin_is_away(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.bookie().stop("TERM");
+    pair.fill();
+    pair.wait(Duration::from_secs(5));
+    assert_eq!(pair.claims(), [""; 0], "claimed without a bookie");
+    pair.bookie().start();
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// Without ZooKeeper nothing is sent, and the bookie's admin server goes on answering; when it is back, all
+/// sessions have expired, and the bookie is told.
+pub(crate) fn zookeeper_is_away(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    pair.lab.stop_zookeeper();
+    pair.fill();
+    pair.is_in_the_way("");
+    pair.stays(Mode::Writable);
+    pair.wait(Duration::from_secs(15));
+    assert_eq!(pair.bookie().mode(), Mode::Writable, "a PUT was sent");
+    pair.zookeeper_returns();
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// An agent that starts while ZooKeeper is away waits for it, and holds no bookie before it knows the claims.
+pub(crate) fn agent_starts_without_zookeeper(bench: &Bench) {
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    pair.lab.stop_zookeeper();
+    pair.crash_agent();
+    pair.fill();
+    pair.start_agent("enforce");
+    pair.is_in_the_way("");
+    pair.stays(Mode::Writable);
+    pair.zookeeper_returns();
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// Before 4.17.3 a bookie forgets that it was told to be read-only when its own monitor sees a disk fill
+/// and have room again: it is told once more.
+pub(crate) fn bookie_recovers_by_itself(bench: &Bench) {
+    let lines = [
+        "readOnlyModeOnAnyDiskFullEnabled=true",
+        "diskCheckInterval=1000",
+    ];
+    let pair = Pair::new(bench, "4.16.6", &lines);
+    pair.fill();
+    pair.is_held();
+    let again = || {
+        pair.bookie()
+            .logged("Transitioning Bookie to Writable mode")
+    };
+    let before = again();
+    pair.disk().set_usage(0.97);
+    // The bookie's own monitor sees it within a second.
+    pair.stays(Mode::ReadOnly);
+    pair.disk().set_usage(0.7);
+    wait_for("the bookie is writable by itself", NEVER, || {
+        (before < again()).then_some(())
+    });
+    pair.is_held();
+    pair.free();
+    pair.is_let_go();
+}
+
+/// `mode may-stop` says yes while another bookie can take over, and no when none can.
+pub(crate) fn may_stop(bench: &Bench) {
+    let pair = Pair::new(bench, STANDARD, &[]);
+    let answers = |wanted: bool| {
+        let mut last = (None, String::new());
+        let found = try_for(ENTER, || {
+            last = pair.order(&["may-stop"]);
+            ((last.0 == Some(0)) == wanted).then_some(())
+        });
+        assert!(found.is_some(), "may-stop is not {wanted} but {last:?}");
+    };
+    answers(true);
+    pair.lab.bookie(2).stop("TERM");
+    answers(false);
+    pair.lab.bookie(2).start();
+    answers(true);
+    pair.lab.stop_zookeeper();
+    answers(false);
+}
