@@ -73,7 +73,7 @@ impl Beside {
         };
         let clock = joints.clock.clone();
         let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
-        let id = bookie.file.id();
+        let id = bookie.id.clone();
         let cluster = cluster(config, id.as_deref(), &joints)?;
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
