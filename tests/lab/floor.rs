@@ -67,14 +67,11 @@ pub(crate) fn journals_one_at_a_time(bench: &Bench) {
     });
     let more = try_for(NEVER, || (read_only() != 1).then(&read_only));
     assert_eq!(more, None, "more than one went below the floor");
-    let said = agents
-        .iter()
-        .filter_map(Agent::status)
-        .filter_map(|status| {
-            let held = status["mode"]["held"].as_str()?.to_owned();
-            held.contains("one at a time").then_some(held)
-        });
-    assert_eq!(said.count(), 1, "the other does not say why");
+    let said = agents.iter().filter_map(what_is_held);
+    let said: Vec<String> = said.filter(|held| held.contains("one at a time")).collect();
+    assert_eq!(said.len(), 1, "the other does not say why");
+    let row = "the journals of two bookies of three have no room";
+    tell(bench, row, "one read-only, two writable", &said[0]);
 }
 
 fn agent(bench: &Bench, lab: &Lab, bookie: usize) -> Agent {
