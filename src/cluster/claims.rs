@@ -2,6 +2,7 @@
 //! own document without knowing it whole.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::paths::Paths;
 use super::store::{MetaStore, StoreError, children_if_any, get_all};
@@ -23,13 +24,18 @@ struct ClaimDocument {
     below_floor: bool,
 }
 
-/// What everybody may read from an agent's document.
+/// What everybody may read from an agent's document, which `mode::claims` writes.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct AgentDocument {
+    version: u32,
     below_floor: bool,
-    claims: Option<Vec<serde::de::IgnoredAny>>,
+    agent: Option<IgnoredAny>,
+    operator: Option<IgnoredAny>,
 }
+
+/// The newest form of that document in which every claim is known to stand under one of the two names.
+const KNOWN_VERSION: u32 = 1;
 
 /// What stands in a bookie's claims node, as far as others need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -101,8 +107,10 @@ pub(super) fn summary(document: &[u8], others: u32) -> Summary {
     }
     match serde_json::from_slice::<AgentDocument>(document) {
         Ok(agent) => Summary {
-            // A document without a list is one of another release: there is a claim, or it would be gone.
-            claimed: others != 0 || agent.claims.is_none_or(|claims| !claims.is_empty()),
+            claimed: others != 0
+                || agent.agent.is_some()
+                || agent.operator.is_some()
+                || agent.version != KNOWN_VERSION,
             below_floor: agent.below_floor,
         },
         // Garbage may stand for anything: no second bookie goes below the floor beside it.
@@ -163,13 +171,22 @@ mod tests {
         };
         assert_eq!(said("", 0), (false, false));
         assert_eq!(said("", 1), (true, false));
-        assert_eq!(said(r#"{"claims":[]}"#, 0), (false, false));
-        assert_eq!(said(r#"{"claims":[]}"#, 2), (true, false));
-        assert_eq!(
-            said(r#"{"claims":[{"x":1}],"belowFloor":true}"#, 0),
-            (true, true)
-        );
-        assert_eq!(said(r#"{"belowFloor":false}"#, 0), (true, false));
+        // As `mode::claims` writes a book in which nothing stands.
+        let none = r#"{"version":1,"revision":3,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#;
+        assert_eq!(said(none, 0), (false, false));
+        assert_eq!(said(none, 2), (true, false));
+        let claim = r#"{"mode":"readOnly","reason":"full","since":1}"#;
+        for owner in ["agent", "operator"] {
+            let held = none.replace(
+                &format!("\"{owner}\":null"),
+                &format!("\"{owner}\":{claim}"),
+            );
+            assert_eq!(said(&held, 0), (true, false), "{held}");
+        }
+        let below = none.replace("\"belowFloor\":false", "\"belowFloor\":true");
+        assert!(said(&below, 0).1);
+        let newer = none.replace("\"version\":1", "\"version\":2");
+        assert_eq!(said(&newer, 0), (true, false));
         assert_eq!(said("garbage", 0), (true, true));
     }
 }
