@@ -104,7 +104,7 @@ async fn a_view_joins_all_lists_and_says_what_it_does_not_understand() {
     put(
         &hand,
         &own("claims/a:1"),
-        br#"{"claims":[{}],"belowFloor":true}"#,
+        br#"{"version":1,"agent":{},"belowFloor":true}"#,
     )
     .await;
     put(&hand, &own("claims/c:1/j1"), b"{}").await;
@@ -161,7 +161,7 @@ async fn a_view_of_ten_thousand_bookies() {
 async fn another_cluster_is_said_and_not_followed() {
     let (server, hand) = server().await;
     let (cluster, _session) = agent(&server, "a:1");
-    cluster.confirm().await.unwrap();
+    cluster.view().await.unwrap();
     let other = ClusterError::OtherInstance {
         expected: INSTANCE.to_owned(),
         now: "other".to_owned(),
@@ -169,7 +169,7 @@ async fn another_cluster_is_said_and_not_followed() {
     hand.set("/ledgers/INSTANCEID", b"other", None)
         .await
         .unwrap();
-    assert_eq!(cluster.confirm().await, Err(other.clone()));
+    assert_eq!(cluster.view().await.map(drop), Err(other.clone()));
     assert_eq!(cluster.view().await, Err(other.clone()));
     let store: Arc<dyn MetaStore> = Arc::new(server.connect());
     let expecting = ClusterOptions {
@@ -180,11 +180,11 @@ async fn another_cluster_is_said_and_not_followed() {
     assert_eq!(fresh.own_claims("a:1").await, Err(other));
     for bad in [&b""[..], b"a/b", b"..", b"\xff", &[b'x'; 101]] {
         hand.set("/ledgers/INSTANCEID", bad, None).await.unwrap();
-        let error = cluster.confirm().await.unwrap_err();
+        let error = cluster.view().await.unwrap_err();
         assert!(matches!(error, ClusterError::Instance { .. }), "{error}");
     }
     hand.delete("/ledgers/INSTANCEID", None).await.unwrap();
-    let words = cluster.confirm().await.unwrap_err().words();
+    let words = crate::report::text(&cluster.view().await.unwrap_err());
     assert!(words.contains("not initialised"), "{words}");
 }
 
@@ -200,7 +200,7 @@ async fn no_call_takes_an_id_that_would_lead_elsewhere() {
         );
     }
     let status = AgentStatus::default();
-    let words = cluster.publish_status(&status).await.unwrap_err().words();
+    let words = crate::report::text(&cluster.publish_status(&status).await.unwrap_err());
     assert!(
         words.starts_with("\"a/b\" is no bookie's id: it has a slash"),
         "{words}"
@@ -356,7 +356,7 @@ async fn without_a_session_every_call_says_so_at_once() {
     session.disconnect();
     let lost = ClusterError::NotConnected;
     assert_eq!(cluster.session(), Session::Lost(Duration::ZERO));
-    assert_eq!(cluster.confirm().await, Err(lost.clone()));
+    assert_eq!(cluster.view().await.map(drop), Err(lost.clone()));
     assert_eq!(cluster.view().await, Err(lost.clone()));
     assert_eq!(cluster.registration("a:1").await, Err(lost.clone()));
     assert_eq!(
