@@ -25,6 +25,8 @@ const ORDERS: usize = 16;
 pub(super) struct Joints {
     pub(super) store: Store,
     pub(super) stored: Option<Vec<u8>>,
+    /// The cluster's id by the bookie's cookie; none before it was seen.
+    pub(super) instance: Option<String>,
     pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) clock: Clock,
@@ -72,7 +74,7 @@ impl Beside {
         let clock = joints.clock.clone();
         let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
         let id = bookie.id.clone();
-        let cluster = cluster(config, id.as_deref(), &joints.clock)?;
+        let cluster = cluster(config, id.as_deref(), &joints)?;
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
             let follow = follow_status(joints.snapshots.clone(), status);
@@ -104,7 +106,7 @@ impl Beside {
         let (orders, order_queue) = mpsc::channel(ORDERS);
         let (settings, min_writable) = self.derive(configured, joints.snapshots.clone());
         let actions = joints.actions;
-        let report = move |kept| drop(actions.try_send(Action::Kept(kept)));
+        let report = move |kept| actions.try_send(Action::Kept(kept)).is_ok();
         let parts = Parts {
             settings,
             min_writable,
@@ -138,7 +140,14 @@ impl Beside {
             loop {
                 let version = seen_version(&snapshots.borrow_and_update());
                 let bookie = configured.borrow_and_update().clone();
-                let new = self::settings(bookie.as_ref(), version);
+                let new = match &bookie {
+                    Some(bookie) => self::settings(Some(bookie), version),
+                    // Nothing is begun any more. What is known of the bookie still holds for what has to be ended.
+                    None => Settings {
+                        control: Control::Observe,
+                        ..settings.borrow().clone()
+                    },
+                };
                 settings.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
                 let new = bookie.and_then(|bookie| bookie.min_writable_bookies);
                 min_writable.send_if_modified(|old| std::mem::replace(old, new) != new);
@@ -186,7 +195,7 @@ fn admin(bookie: &BookieConfig) -> Result<Option<AdminClient>, anyhow::Error> {
 fn cluster(
     config: &Config,
     id: Option<&str>,
-    clock: &Clock,
+    joints: &Joints,
 ) -> Result<Option<Cluster>, anyhow::Error> {
     let (Some(zookeeper), Some(id)) = (&config.zookeeper, id) else {
         return Ok(None);
@@ -197,8 +206,8 @@ fn cluster(
         ledgers_root: zookeeper.ledgers_root.clone(),
         root: zookeeper.root.clone(),
         bookie: id.to_owned(),
-        instance: None,
-        clock: clock.clone(),
+        instance: joints.instance.clone(),
+        clock: joints.clock.clone(),
     })))
 }
 

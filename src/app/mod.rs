@@ -224,6 +224,7 @@ impl Agent {
         let joints = beside::Joints {
             store: store.clone(),
             stored: opened.claims.take(),
+            instance: pins.instance(&config.dirs),
             snapshots: snapshots.clone(),
             actions: actions.clone(),
             clock: clock.clone(),

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::health::dir::Dir;
 use crate::health::identity::Pin;
+use crate::health::observation::Cookie;
 use crate::state::{Store, pins};
 
 /// The newest pin of each directory, as the store has it or shall have it.
@@ -37,6 +38,15 @@ impl Pins {
     pub(super) fn get(&self, dir: &Dir) -> Option<Pin> {
         let key = pins::key(dir.role, &dir.path);
         pins::decode(self.state().known.get(&key)?)
+    }
+
+    /// The cluster that the cookie of one of the directories named in an earlier run.
+    pub(super) fn instance(&self, dirs: &[Dir]) -> Option<String> {
+        let of = |dir| match self.get(dir)?.identity.cookie {
+            Cookie::Present { instance_id, .. } if !instance_id.is_empty() => Some(instance_id),
+            _ => None,
+        };
+        dirs.iter().find_map(of)
     }
 
     pub(super) fn keep(&self, dir: &Dir, pin: &Pin) {

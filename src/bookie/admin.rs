@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answers;
+use super::answers::{self, ServerConfig};
 use super::line::{Kind, Line, NotNow};
 use crate::clock::Clock;
 use crate::health::beside::{BookieState, CompactionFlags, GcDetails};
@@ -20,13 +20,14 @@ const ORDER_TIME: Duration = Duration::from_secs(3);
 /// Most bytes of an answer: details of garbage collection of 500 directories are below 256 KiB.
 const ANSWER_BYTES: usize = 512 << 10;
 
-const ROOT: &str = "/api/v1/bookie/";
-const STATE: &str = "state";
-const READ_ONLY: &str = "state/readonly";
-const GC: &str = "gc";
-const GC_DETAILS: &str = "gc_details";
-const SUSPENDED: &str = "gc/suspend_compaction";
-const RESUME: &str = "gc/resume_compaction";
+const ROOT: &str = "/api/v1/";
+const STATE: &str = "bookie/state";
+const READ_ONLY: &str = "bookie/state/readonly";
+const GC: &str = "bookie/gc";
+const GC_DETAILS: &str = "bookie/gc_details";
+const SUSPENDED: &str = "bookie/gc/suspend_compaction";
+const RESUME: &str = "bookie/gc/resume_compaction";
+const CONFIG: &str = "config/server_config";
 
 /// Where the admin server is, and how to be let in. Files were read by the caller, at start.
 #[derive(Clone, Default)]
@@ -312,6 +313,15 @@ impl AdminClient {
             Ok(read_only) => Err(AdminError::NotDone { url, read_only }),
             Err(what) => Err(AdminError::NotABookie { url, what }),
         }
+    }
+
+    /// `GET config/server_config`, within 1 s: which bookie answers, and whether it was started with a read-only mode.
+    /// Its file may be newer than the bookie that runs, and some versions end at a PUT where it was turned off.
+    ///
+    /// # Errors
+    /// As for [`AdminClient::state`].
+    pub async fn server_config(&self) -> Result<ServerConfig, AdminError> {
+        self.ask(CONFIG, answers::server_config).await
     }
 
     /// `GET gc/suspend_compaction`, within 1 s; none where this version has no such call.

@@ -6,7 +6,8 @@ use serde::de::IgnoredAny;
 
 use super::paths::Paths;
 use super::store::{MetaStore, StoreError, children_if_any, get_all};
-use crate::health::claim::{Claim, Owner};
+use crate::health::claim::{Claim, Owner, REASON_LIMIT};
+use crate::health::dir::printable;
 use crate::health::moment::Timestamp;
 use crate::health::policy::Mode;
 
@@ -24,7 +25,10 @@ struct ClaimDocument {
     below_floor: bool,
 }
 
-/// What everybody may read from an agent's document, which `mode::claims` writes.
+/// The version of an agent's document whose claims are known by their names.
+const AGENT_VERSION: u32 = 1;
+
+/// What everybody may read from an agent's document.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct AgentDocument {
@@ -33,9 +37,6 @@ struct AgentDocument {
     agent: Option<IgnoredAny>,
     operator: Option<IgnoredAny>,
 }
-
-/// The newest form of that document in which every claim is known to stand under one of the two names.
-const KNOWN_VERSION: u32 = 1;
 
 /// What stands in a bookie's claims node, as far as others need it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,7 +69,7 @@ pub(super) fn claim(name: &str, bytes: &[u8]) -> Claim {
     parsed(name, bytes).unwrap_or_else(|why| Claim {
         owner: Owner::Drain(name.to_owned()),
         mode: Mode::ReadOnly,
-        reason: format!("the claim cannot be read: {why}"),
+        reason: line(&format!("the claim cannot be read: {why}")),
         since: Timestamp::default(),
         pending: false,
         below_floor: false,
@@ -83,18 +84,24 @@ fn parsed(name: &str, bytes: &[u8]) -> Result<Claim, String> {
         .find(|mode| mode.name() == document.mode)
         .ok_or_else(|| format!("{:.40} is no mode", document.mode))?;
     let owner = match document.owner.split_once(':') {
-        Some(("drain", job)) => Owner::Drain(job.to_owned()),
+        Some(("drain", job)) => Owner::Drain(line(job)),
         None if document.owner == "operator" => Owner::Operator,
         _ => Owner::Drain(name.to_owned()),
     };
     Ok(Claim {
         owner,
         mode,
-        reason: document.reason,
+        reason: line(&document.reason),
         since: Timestamp(document.since),
         pending: false,
         below_floor: document.below_floor,
     })
+}
+
+/// Text of somebody else for a line that people read: as long as an order's reason may be, and steers nothing.
+fn line(text: &str) -> String {
+    let short: String = text.chars().take(REASON_LIMIT).collect();
+    printable(&short)
 }
 
 /// What the node of a bookie's claims comes to: the agent's document, and how many others there are.
@@ -107,10 +114,11 @@ pub(super) fn summary(document: &[u8], others: u32) -> Summary {
     }
     match serde_json::from_slice::<AgentDocument>(document) {
         Ok(agent) => Summary {
+            // The node stays when its last claim ends. What another release wrote may be a claim.
             claimed: others != 0
+                || agent.version != AGENT_VERSION
                 || agent.agent.is_some()
-                || agent.operator.is_some()
-                || agent.version != KNOWN_VERSION,
+                || agent.operator.is_some(),
             below_floor: agent.below_floor,
         },
         // Garbage may stand for anything: no second bookie goes below the floor beside it.
@@ -158,6 +166,15 @@ mod tests {
             "",
             "drain:j1 readOnly 0 the claim cannot be read: EOF while parsing a value at line 1 column 0",
         );
+        check(
+            r#"{"owner":"drain:\u001b[2J","mode":"readOnly","reason":"a\nb"}"#,
+            r"drain:\x1b[2J readOnly 0 a\x0ab",
+        );
+        let long = format!(
+            r#"{{"owner":"drain:x","mode":"readOnly","reason":"{}"}}"#,
+            "r".repeat(900_000)
+        );
+        assert_eq!(claim("j1", long.as_bytes()).reason.len(), REASON_LIMIT);
     }
 
     #[test]
@@ -171,22 +188,17 @@ mod tests {
         };
         assert_eq!(said("", 0), (false, false));
         assert_eq!(said("", 1), (true, false));
-        // As `mode::claims` writes a book in which nothing stands.
-        let none = r#"{"version":1,"revision":3,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#;
-        assert_eq!(said(none, 0), (false, false));
-        assert_eq!(said(none, 2), (true, false));
-        let claim = r#"{"mode":"readOnly","reason":"full","since":1}"#;
-        for owner in ["agent", "operator"] {
-            let held = none.replace(
-                &format!("\"{owner}\":null"),
-                &format!("\"{owner}\":{claim}"),
-            );
-            assert_eq!(said(&held, 0), (true, false), "{held}");
-        }
-        let below = none.replace("\"belowFloor\":false", "\"belowFloor\":true");
-        assert!(said(&below, 0).1);
-        let newer = none.replace("\"version\":1", "\"version\":2");
-        assert_eq!(said(&newer, 0), (true, false));
+        // As `mode::claims` writes it when the last claim has ended.
+        let ended = r#"{"version":1,"revision":2,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#;
+        assert_eq!(said(ended, 0), (false, false));
+        assert_eq!(said(ended, 2), (true, false));
+        assert_eq!(
+            said(r#"{"version":1,"agent":{"x":1},"belowFloor":true}"#, 0),
+            (true, true)
+        );
+        assert_eq!(said(r#"{"version":1,"operator":{}}"#, 0), (true, false));
+        assert_eq!(said(r#"{"version":2,"agent":null}"#, 0), (true, false));
+        assert_eq!(said("{}", 0), (true, false));
         assert_eq!(said("garbage", 0), (true, true));
     }
 }

@@ -212,6 +212,14 @@ impl Cluster {
         lock(&self.shared.problems).clone()
     }
 
+    /// A read is answered now, and it is still the same cluster.
+    ///
+    /// # Errors
+    /// It is not.
+    pub async fn confirm(&self) -> Result<(), ClusterError> {
+        within(async { self.read_instance().await.map(drop) }).await
+    }
+
     /// Under which lists the bookie is registered.
     ///
     /// # Errors

@@ -161,7 +161,7 @@ async fn a_view_of_ten_thousand_bookies() {
 async fn another_cluster_is_said_and_not_followed() {
     let (server, hand) = server().await;
     let (cluster, _session) = agent(&server, "a:1");
-    cluster.view().await.unwrap();
+    cluster.confirm().await.unwrap();
     let other = ClusterError::OtherInstance {
         expected: INSTANCE.to_owned(),
         now: "other".to_owned(),
@@ -169,7 +169,7 @@ async fn another_cluster_is_said_and_not_followed() {
     hand.set("/ledgers/INSTANCEID", b"other", None)
         .await
         .unwrap();
-    assert_eq!(cluster.view().await.map(drop), Err(other.clone()));
+    assert_eq!(cluster.confirm().await, Err(other.clone()));
     assert_eq!(cluster.view().await, Err(other.clone()));
     let store: Arc<dyn MetaStore> = Arc::new(server.connect());
     let expecting = ClusterOptions {
@@ -180,11 +180,11 @@ async fn another_cluster_is_said_and_not_followed() {
     assert_eq!(fresh.own_claims("a:1").await, Err(other));
     for bad in [&b""[..], b"a/b", b"..", b"\xff", &[b'x'; 101]] {
         hand.set("/ledgers/INSTANCEID", bad, None).await.unwrap();
-        let error = cluster.view().await.unwrap_err();
+        let error = cluster.confirm().await.unwrap_err();
         assert!(matches!(error, ClusterError::Instance { .. }), "{error}");
     }
     hand.delete("/ledgers/INSTANCEID", None).await.unwrap();
-    let words = crate::report::text(&cluster.view().await.unwrap_err());
+    let words = crate::report::text(&cluster.confirm().await.unwrap_err());
     assert!(words.contains("not initialised"), "{words}");
 }
 
@@ -356,7 +356,7 @@ async fn without_a_session_every_call_says_so_at_once() {
     session.disconnect();
     let lost = ClusterError::NotConnected;
     assert_eq!(cluster.session(), Session::Lost(Duration::ZERO));
-    assert_eq!(cluster.view().await.map(drop), Err(lost.clone()));
+    assert_eq!(cluster.confirm().await, Err(lost.clone()));
     assert_eq!(cluster.view().await, Err(lost.clone()));
     assert_eq!(cluster.registration("a:1").await, Err(lost.clone()));
     assert_eq!(

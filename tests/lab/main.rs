@@ -64,10 +64,18 @@ const LONG: &[Fault] = &[
         "admin_hangs_without_zookeeper",
         admin::hangs_without_zookeeper,
     ),
+    test("held_and_let_go_4_14_7", reconcile::held_and_let_go_4_14_7),
     test("held_and_let_go_4_16_6", reconcile::held_and_let_go_4_16_6),
     test("held_and_let_go_4_18_0", reconcile::held_and_let_go_4_18_0),
     test("never_told_4_14_7", reconcile::never_told_4_14_7),
-    test("refused", reconcile::refused),
+    test(
+        "started_without_read_only_4_16_5",
+        reconcile::started_without_read_only_4_16_5,
+    ),
+    test(
+        "started_without_read_only_4_17_3",
+        reconcile::started_without_read_only_4_17_3,
+    ),
     test(
         "agent_killed_at_any_moment",
         reconcile::agent_killed_at_any_moment,
@@ -99,6 +107,7 @@ const LONG: &[Fault] = &[
     test("may_stop", reconcile::may_stop),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test("six_at_once", floor::six_at_once),
+    test("journals_one_at_a_time", floor::journals_one_at_a_time),
     test("ledger_disk_alone", ledger_disk::alone),
     test("ledger_disk_enforced", ledger_disk::enforced),
     test("journal_another_sorted", journal_disk::another_file_sorted),

@@ -24,6 +24,9 @@ fn held_and_let_go(bench: &Bench, version: &str) {
     pair.is_let_go();
 }
 
+pub(crate) fn held_and_let_go_4_14_7(bench: &Bench) {
+    held_and_let_go(bench, "4.14.7");
+}
 pub(crate) fn held_and_let_go_4_16_6(bench: &Bench) {
     held_and_let_go(bench, "4.16.6");
 }
@@ -59,14 +62,28 @@ pub(crate) fn never_told_4_16_5(bench: &Bench) {
     never_told(bench, "4.16.5");
 }
 
-/// A bookie that refuses (400) is asked seldom, stays as it is, and is held by nobody.
-pub(crate) fn refused(bench: &Bench) {
-    let pair = Pair::with_hidden(bench, STANDARD, "readOnlyModeEnabled=false");
+/// The file was changed after the bookie's start, so that it promises a read-only mode and the bookie has none:
+/// the bookie itself is asked before each PUT. It would refuse (400), or end.
+fn started_without_read_only(bench: &Bench, version: &str) {
+    let pair = Pair::with_hidden(bench, version, "readOnlyModeEnabled=false");
     pair.fill();
-    pair.is_in_the_way("400");
+    pair.is_in_the_way("started with readOnlyModeEnabled=false");
     pair.stays(Mode::Writable);
     pair.free();
     pair.is_let_go();
+    pair.must_order(&["set", "read-only", "--reason", "a try"]);
+    pair.is_in_the_way("started with readOnlyModeEnabled=false");
+    pair.stays(Mode::Writable);
+    assert_eq!(pair.bookie().ended(), None, "the bookie ended");
+    pair.must_order(&["release"]);
+    pair.is_let_go();
+}
+
+pub(crate) fn started_without_read_only_4_16_5(bench: &Bench) {
+    started_without_read_only(bench, "4.16.5");
+}
+pub(crate) fn started_without_read_only_4_17_3(bench: &Bench) {
+    started_without_read_only(bench, STANDARD);
 }
 
 /// A restarted bookie has forgotten that it was read-only and is told again.

@@ -36,6 +36,7 @@ async fn a_bookie_is_asked_and_told() {
         let is_gc = asked.starts_with("GET") && asked.ends_with("/gc");
         match asked {
             _ if is_gc => Reply::json(r#"{"is_in_force_gc":"true"}"#),
+            _ if asked.contains("config") => Reply::json(r#"{"readOnlyModeEnabled":"false"}"#),
             _ if asked.contains("readonly") => Reply::json(r#"{"readOnly":true}"#),
             _ if asked.contains("suspend") => {
                 Reply::json(r#"{"isMajorGcSuspended":"true","isMinorGcSuspended":"false"}"#)
@@ -47,6 +48,7 @@ async fn a_bookie_is_asked_and_told() {
     })
     .await;
     assert!(client.state().await.unwrap().running);
+    assert!(!client.server_config().await.unwrap().read_only_enabled);
     client.set_read_only(true).await.unwrap();
     assert!(client.compaction().await.unwrap().unwrap().major_suspended);
     assert!(client.gc_details().await.unwrap().is_empty());
@@ -57,6 +59,7 @@ async fn a_bookie_is_asked_and_told() {
     assert!(!refused.is_refusal(), "{refused}");
     assert_snapshot!(stub.asked().join("\n"), @r#"
     GET /api/v1/bookie/state
+    GET /api/v1/config/server_config
     PUT /api/v1/bookie/state/readonly {"readOnly":true}
     GET /api/v1/bookie/gc/suspend_compaction
     GET /api/v1/bookie/gc_details

@@ -212,7 +212,7 @@ pub(crate) fn zookeeper_stands_still(bench: &Bench) {
         let (mut lost, mut calls) = (false, 0);
         while clock.elapsed() < Duration::from_secs(8) {
             let before = clock.elapsed();
-            let answer = runtime.block_on(cluster.view());
+            let answer = runtime.block_on(cluster.confirm());
             let took = clock.elapsed() - before;
             assert!(
                 matches!(

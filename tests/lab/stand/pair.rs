@@ -46,6 +46,8 @@ pub(crate) struct Pair<'a> {
     since: Cell<Duration>,
     /// A bookie that ends by itself is started again.
     supervised: Cell<bool>,
+    /// It was seen read-only.
+    held: Cell<bool>,
 }
 
 impl<'a> Pair<'a> {
@@ -84,6 +86,7 @@ impl<'a> Pair<'a> {
             clock: Clock::start(),
             since: Cell::default(),
             supervised: Cell::default(),
+            held: Cell::default(),
         }
     }
 
@@ -174,12 +177,15 @@ impl<'a> Pair<'a> {
     pub(crate) fn is_held(&self) {
         self.becomes(Mode::ReadOnly, "readonly", ENTER);
         self.tell("read-only after the last change", self.passed());
+        self.held.set(true);
     }
 
     /// The bookie becomes writable and is listed so, and no claim is left.
     pub(crate) fn is_let_go(&self) {
         self.becomes(Mode::Writable, "available", LEAVE);
-        self.tell("writable after the last change", self.passed());
+        if self.held.take() {
+            self.tell("writable after the last change", self.passed());
+        }
         let gone = || self.claims().is_empty().then_some(());
         assert!(
             try_for(ENTER, gone).is_some(),
