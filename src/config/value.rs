@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::problem::Wrong;
+use super::version::BookieVersion;
 use super::zookeeper;
 use crate::health::dir::{path_text, steers};
 use crate::health::event::EventKind;
@@ -78,48 +79,6 @@ pub struct Secret(pub String);
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
-    }
-}
-
-/// Version of BookKeeper. What an absent key of the bookie's file means differs between versions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BookieVersion {
-    /// 4.
-    pub major: u32,
-    /// 17.
-    pub minor: u32,
-    /// Patch level, where it is said.
-    pub patch: Option<u32>,
-}
-
-impl BookieVersion {
-    /// At least that release, whatever the patch level.
-    #[must_use]
-    pub fn at_least(self, major: u32, minor: u32) -> bool {
-        (self.major, self.minor) >= (major, minor)
-    }
-
-    fn parse(text: &str) -> Option<BookieVersion> {
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
-        let version = BookieVersion {
-            major: parts.next()??,
-            minor: parts.next()??,
-            patch: match parts.next() {
-                Some(patch) => Some(patch?),
-                None => None,
-            },
-        };
-        parts.next().is_none().then_some(version)
-    }
-}
-
-impl std::fmt::Display for BookieVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)?;
-        match self.patch {
-            Some(patch) => write!(f, ".{patch}"),
-            None => Ok(()),
-        }
     }
 }
 

@@ -5,14 +5,14 @@
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
 //! `schedule`, `track` (one directory), `tracks` (the list) and `tracker`, which joins them, with the `pins`
-//! of all. `journal`, `restart` and `layout` judge what the bookie needs beside; `bookie` joins them with the
-//! tracks. `beside` is what is heard of the bookie and its cluster, `claim` who holds its mode, `judge`
+//! of all. `journal`, `restart` and `layout` judge the files that the bookie needs; `bookie_files` joins them with
+//! the tracks. `beside` is what is heard of the bookie and its cluster, `claim` who holds its mode, `judge`
 //! what follows from that. `words`: numbers for people.
 
 pub mod access;
 pub mod ballast;
 pub mod beside;
-mod bookie;
+mod bookie_files;
 pub mod bookkeeper;
 pub mod claim;
 pub mod dir;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ballast::JOURNAL_STEP;
-use super::bookie::BookieWatch;
+use super::bookie_files::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
 use super::forecast::HORIZON_SOON;

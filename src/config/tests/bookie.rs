@@ -241,6 +241,15 @@ fn the_bookies_id_comes_from_our_file_or_its_own() {
     );
 }
 
+#[test]
+fn a_bookie_without_an_id_in_a_zookeeper_is_warned_of() {
+    let text = "ledgerDirectories=/l\njournalDirectories=/j\nmetadataServiceUri=zk://a\n";
+    let verdict = bookie_verdict(text);
+    let expected = "bookie.id: is not known: there is nothing of its cluster, and its mode cannot be set; set bookie.id";
+    assert!(verdict.contains(expected), "{verdict}");
+    assert!(!bookie_verdict(&format!("{text}bookieId=b3\n")).contains("bookie.id"));
+}
+
 /// Each need is said, with what meets it.
 #[test]
 fn enforce_needs_an_admin_server_a_zookeeper_and_an_id() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::access::AccessAxis;
 use super::ballast::{Ballast, JOURNAL_STEP, Order};
-use super::bookie::SeenFiles;
+use super::bookie_files::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
 use super::event::EventKind;

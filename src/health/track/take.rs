@@ -2,7 +2,7 @@
 //! axis makes of it.
 
 use super::super::access::{self, Meaning};
-use super::super::bookie::SeenFiles;
+use super::super::bookie_files::SeenFiles;
 use super::super::dir::path_text;
 use super::super::identity::{self, Verdict};
 use super::super::moment::Moment;
