@@ -158,18 +158,6 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// For an order: it may have taken effect, or may yet do so, so ask for the state before
-    /// anything else.
-    #[must_use]
-    pub fn may_take_effect(&self) -> bool {
-        match self {
-            AdminError::TimedOut { .. } | AdminError::Broken { .. } => true,
-            AdminError::NotABookie { .. } | AdminError::NotDone { .. } => true,
-            AdminError::Refused { status, .. } => 500 <= *status,
-            _ => false,
-        }
-    }
-
     /// The bookie answered that it does not do this, and will say so again.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
@@ -315,8 +303,8 @@ impl AdminClient {
     /// false and makes the bookie writable.
     ///
     /// # Errors
-    /// As for [`AdminClient::state`]; the bookie says the opposite afterwards; and see
-    /// [`AdminError::may_take_effect`].
+    /// As for [`AdminClient::state`]; the bookie says the opposite afterwards. One that is no refusal
+    /// may take effect all the same: ask for the state before anything else.
     pub async fn set_read_only(&self, read_only: bool) -> Result<(), AdminError> {
         let body = format!("{{\"readOnly\":{read_only}}}");
         let (url, answer) = self.order(READ_ONLY, body).await?;

@@ -184,7 +184,7 @@ async fn another_cluster_is_said_and_not_followed() {
         assert!(matches!(error, ClusterError::Instance { .. }), "{error}");
     }
     hand.delete("/ledgers/INSTANCEID", None).await.unwrap();
-    let words = cluster.confirm().await.unwrap_err().words();
+    let words = crate::report::text(&cluster.confirm().await.unwrap_err());
     assert!(words.contains("not initialised"), "{words}");
 }
 
@@ -200,7 +200,7 @@ async fn no_call_takes_an_id_that_would_lead_elsewhere() {
         );
     }
     let status = AgentStatus::default();
-    let words = cluster.publish_status(&status).await.unwrap_err().words();
+    let words = crate::report::text(&cluster.publish_status(&status).await.unwrap_err());
     assert!(
         words.starts_with("\"a/b\" is no bookie's id: it has a slash"),
         "{words}"

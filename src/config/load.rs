@@ -75,7 +75,7 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
         problems.error(nothing_to_watch(sources));
     }
     whole(&node, &dirs, &mut problems);
-    bookie::can_enforce(&bookie, zookeeper.is_some(), &mut problems);
+    bookie::can_keep(&bookie, zookeeper.is_some(), &mut problems);
     let mut config = finish(node, dirs, (hooks, hook_slots), bookie, files, problems)?;
     config.zookeeper = zookeeper;
     Ok(config)

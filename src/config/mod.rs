@@ -20,6 +20,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 mod value;
+mod version;
 mod watch;
 mod zookeeper;
 
@@ -38,7 +39,8 @@ pub use load::{load, reload};
 pub use problem::{Place, Problem, Problems};
 pub use reference::{documentation, reference_file};
 pub use source::SourceFile;
-pub use value::{BookieVersion, Secret};
+pub use value::Secret;
+pub use version::BookieVersion;
 pub use watch::{Watch, watch};
 pub use zookeeper::{ZooKeeperConfig, ZooKeeperFiles};
 

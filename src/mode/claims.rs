@@ -153,6 +153,19 @@ mod tests {
         }
     }
 
+    /// Agents beside other bookies read it so (`cluster::claims`): one in which nothing stands holds nothing.
+    #[test]
+    fn a_book_without_claims_in_words() {
+        let book = Book {
+            revision: 3,
+            ..Book::default()
+        };
+        assert_eq!(
+            String::from_utf8_lossy(&to_json(&book)),
+            r#"{"version":1,"revision":3,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#
+        );
+    }
+
     #[test]
     fn what_is_not_known_is_refused() {
         let refused = |text: &str| from_json(text.as_bytes()).unwrap_err().to_string();

@@ -9,6 +9,7 @@ use super::Task;
 use crate::bookie::AdminError;
 use crate::cluster::{Cluster, DEADLINE, ModeLock};
 use crate::mode::plan::keeper::Outcome;
+use crate::report;
 
 /// How long the new registration is waited for under the lock, so that the next one counts right.
 const REGISTRATION_WAIT: Duration = Duration::from_secs(3);
@@ -31,7 +32,10 @@ impl Task {
     ) -> Outcome {
         let asked = self.parts.clock.elapsed();
         if let Err(error) = cluster.confirm().await {
-            return Outcome::Held(format!("ZooKeeper does not answer: {}", error.words()));
+            return Outcome::Held(format!(
+                "ZooKeeper does not answer: {}",
+                report::text(&error)
+            ));
         }
         let late = DEADLINE < self.parts.clock.elapsed().saturating_sub(asked);
         if late || lock.is_some_and(|lock| !lock.is_held()) {

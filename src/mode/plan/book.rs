@@ -1,7 +1,7 @@
 //! The book of claims on one bookie: what this agent and its operator hold. Its revision rises with
 //! each change, so that of two copies (the state store's and ZooKeeper's) the newer one is known.
 
-use crate::health::claim::{Claim, Owner};
+use crate::health::claim::Claim;
 use crate::health::policy::Mode;
 
 /// What this agent and its operator hold.
@@ -57,14 +57,5 @@ impl Book {
     #[must_use]
     pub fn holds_read_only(&self) -> bool {
         self.claims().any(|claim| claim.mode == Mode::ReadOnly)
-    }
-
-    /// The claim of one of the two owners that it knows.
-    pub fn claim_mut(&mut self, owner: &Owner) -> Option<&mut Claim> {
-        match owner {
-            Owner::Agent => self.agent.as_mut(),
-            Owner::Operator => self.operator.as_mut(),
-            Owner::Drain(_) | Owner::Bookie => None,
-        }
     }
 }

@@ -361,7 +361,11 @@ impl Keeper {
             }
             self.leaves.pop_front();
         }
-        if let Some(mode) = world.bookie.and_then(mode_of).filter(|_| self.known) {
+        if let Some(mode) = world
+            .bookie
+            .and_then(BookieState::mode)
+            .filter(|_| self.known)
+        {
             self.confirm(mode);
         }
     }
@@ -391,7 +395,11 @@ impl Keeper {
 
     /// Makes and ends claims of the book, as far as that needs no call first.
     fn settle(&mut self, now: Moment, world: &World) {
-        let Some(observed) = world.bookie.and_then(mode_of).filter(|_| self.known) else {
+        let Some(observed) = world
+            .bookie
+            .and_then(BookieState::mode)
+            .filter(|_| self.known)
+        else {
             return;
         };
         // It is held already, so there is no PUT to wait for: ours outlives the other claim.
@@ -465,7 +473,7 @@ impl Keeper {
         if goal.is_none() {
             self.pause = Pause::default();
         }
-        let step = match (goal?, world.bookie.and_then(mode_of)?) {
+        let step = match (goal?, world.bookie.and_then(BookieState::mode)?) {
             (Mode::ReadOnly, Mode::Writable) => Step::Enter,
             (Mode::Writable, Mode::ReadOnly) => Step::Leave,
             _ => {
@@ -569,22 +577,4 @@ impl Keeper {
 fn foreign_holds(world: &World) -> bool {
     let mut foreign = world.foreign.iter();
     foreign.any(|claim| claim.mode == Mode::ReadOnly)
-}
-
-/// The mode of a bookie that runs. One that ends answers read-only, and is not in any mode.
-#[must_use]
-pub fn mode_of(state: BookieState) -> Option<Mode> {
-    match state {
-        BookieState {
-            running: true,
-            shutting_down: false,
-            read_only,
-            ..
-        } => Some(if read_only {
-            Mode::ReadOnly
-        } else {
-            Mode::Writable
-        }),
-        _ => None,
-    }
 }
