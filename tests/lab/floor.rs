@@ -1,4 +1,5 @@
-//! Six bookies whose disks fill in the same second: as many as the floor asks for stay writable.
+//! The floor: of bookies whose disks fill in the same second, as many as it asks for stay writable. Only the
+//! emergency of a journal goes below it, one bookie at a time.
 
 use std::time::Duration;
 
@@ -39,6 +40,37 @@ pub(crate) fn six_at_once(bench: &Bench) {
     assert_eq!(told.sum::<usize>(), FLOOR, "one was told and taken back");
     let held = agents.iter().filter(|agent| is_held(agent)).count();
     assert_eq!(held, FLOOR, "those that stay writable say why");
+}
+
+/// Two journals without room, and all three bookies must stay writable: one of the two is saved, the other says
+/// why it is not.
+pub(crate) fn journals_one_at_a_time(bench: &Bench) {
+    let disks: Vec<Disk> = (1..=2)
+        .map(|bookie| disk(bench, bookie, "journal", 128))
+        .collect();
+    let lab = Setup::new(bench).bookies(FLOOR).up();
+    let agents: Vec<Agent> = (1..=2).map(|bookie| agent(bench, &lab, bookie)).collect();
+    for disk in &disks {
+        // Less than two pre-allocations of 4 MB are left.
+        fill(disk.path(), 1 << 20, 0.96);
+    }
+    let read_only = || {
+        let modes = (1..=2).map(|bookie| lab.bookie(bookie).mode());
+        modes.filter(|mode| *mode == Mode::ReadOnly).count()
+    };
+    wait_for("one bookie is read-only", DECIDED, || {
+        (read_only() == 1).then_some(())
+    });
+    let more = try_for(NEVER, || (read_only() != 1).then(&read_only));
+    assert_eq!(more, None, "more than one went below the floor");
+    let said = agents
+        .iter()
+        .filter_map(Agent::status)
+        .filter_map(|status| {
+            let held = status["mode"]["held"].as_str()?.to_owned();
+            held.contains("one at a time").then_some(held)
+        });
+    assert_eq!(said.count(), 1, "the other does not say why");
 }
 
 fn agent(bench: &Bench, lab: &Lab, bookie: usize) -> Agent {
