@@ -73,7 +73,7 @@ impl Beside {
         };
         let clock = joints.clock.clone();
         let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
-        let id = bookie.file.id();
+        let id = bookie.id.clone();
         let cluster = cluster(config, id.as_deref(), &joints)?;
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
@@ -140,7 +140,14 @@ impl Beside {
             loop {
                 let version = seen_version(&snapshots.borrow_and_update());
                 let bookie = configured.borrow_and_update().clone();
-                let new = self::settings(bookie.as_ref(), version);
+                let new = match &bookie {
+                    Some(bookie) => self::settings(Some(bookie), version),
+                    // Nothing is begun any more. What is known of the bookie still holds for what has to be ended.
+                    None => Settings {
+                        control: Control::Observe,
+                        ..settings.borrow().clone()
+                    },
+                };
                 settings.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
                 let new = bookie.and_then(|bookie| bookie.min_writable_bookies);
                 min_writable.send_if_modified(|old| std::mem::replace(old, new) != new);

@@ -208,7 +208,7 @@ impl Agent {
         let program = child::own_program().context("cannot find this program's own file")?;
         let host = Host {
             host: host_name(),
-            bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.file.id()),
+            bookie_id: config.bookie.as_ref().and_then(|bookie| bookie.id.clone()),
         };
         let (store, mut opened) = open_store(&config, &program, &clock).await?;
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);

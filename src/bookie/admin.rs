@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answers;
+use super::answers::{self, ServerConfig};
 use super::line::{Kind, Line, NotNow};
 use crate::clock::Clock;
 use crate::health::beside::{BookieState, CompactionFlags, GcDetails};
@@ -327,13 +327,13 @@ impl AdminClient {
         }
     }
 
-    /// `GET config/server_config`, within 1 s: whether the bookie was started with a read-only mode. Its file may be
-    /// newer than the bookie that runs, and some versions end at a PUT where it was turned off.
+    /// `GET config/server_config`, within 1 s: which bookie answers, and whether it was started with a read-only mode.
+    /// Its file may be newer than the bookie that runs, and some versions end at a PUT where it was turned off.
     ///
     /// # Errors
     /// As for [`AdminClient::state`].
-    pub async fn read_only_enabled(&self) -> Result<bool, AdminError> {
-        self.ask(CONFIG, answers::read_only_enabled).await
+    pub async fn server_config(&self) -> Result<ServerConfig, AdminError> {
+        self.ask(CONFIG, answers::server_config).await
     }
 
     /// `GET gc/suspend_compaction`, within 1 s; none where this version has no such call.

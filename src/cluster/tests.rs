@@ -104,7 +104,7 @@ async fn a_view_joins_all_lists_and_says_what_it_does_not_understand() {
     put(
         &hand,
         &own("claims/a:1"),
-        br#"{"claims":[{}],"belowFloor":true}"#,
+        br#"{"version":1,"agent":{},"belowFloor":true}"#,
     )
     .await;
     put(&hand, &own("claims/c:1/j1"), b"{}").await;

@@ -19,6 +19,8 @@ pub struct BookieConfig {
     pub file: BookieConf,
     /// BookKeeper's version.
     pub version: Option<BookieVersion>,
+    /// Its id in ZooKeeper, by our own file or its own; none where neither says it.
+    pub id: Option<String>,
     /// Its admin HTTP server, without a final slash.
     pub admin_url: Option<String>,
     /// Certificates that the admin server's own is checked against.
@@ -97,6 +99,7 @@ pub(super) fn settle(
     let bookie = BookieConfig {
         conf: path(Key::Conf),
         version: slots.slot(Key::Version).version(),
+        id: slots.slot(Key::BookieId).text(),
         admin_url: slots.slot(Key::AdminUrl).text(),
         admin_ca: path(Key::AdminCa),
         admin_cert: path(Key::AdminCert),
@@ -164,9 +167,9 @@ pub(super) fn can_enforce(settled: &Settled, zookeeper: bool, problems: &mut Pro
         "name the bookie's file with bookie.conf, or set zookeeper.metadata_service_uri",
     );
     needs(
-        bookie.file.id().is_none(),
-        "needs the bookie's id, and its file does not say it",
-        "set bookieId or advertisedAddress in the bookie's file, as it is in ZooKeeper under cookies",
+        bookie.id.is_none() && !settled.slots.slot(Key::BookieId).is_broken(),
+        "needs the bookie's id, and neither file says it",
+        "set bookie.id to the bookie's name in ZooKeeper under cookies",
     );
 }
 

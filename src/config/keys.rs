@@ -293,6 +293,8 @@ keys! {
             "What relative directories in the bookie's file are relative to.";
         Version "version", Kind::Version, Eg("\"4.17.3\""), Reload,
             "BookKeeper's version: what an absent key of its file means differs between versions.";
+        BookieId "id", Kind::BookieId, Eg("\"10.0.0.3:3181\""), Restart,
+            "The bookie's id in ZooKeeper, as under `cookies`; from its file's bookieId, or advertisedAddress and bookiePort, if not set.";
         AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Reload,
             "The bookie's admin HTTP server; from its file if that enables one. It is asked for little more than its state, once a second.";
         AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,

@@ -41,6 +41,8 @@ pub(super) enum Kind {
     /// Path of a node in ZooKeeper.
     Node,
     Version,
+    /// Name of a node in ZooKeeper.
+    BookieId,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// `"bookie"`, true or false.
@@ -158,6 +160,7 @@ impl Kind {
             | Kind::Auth
             | Kind::Node
             | Kind::Version
+            | Kind::BookieId
             | Kind::Choice(_)
             | Kind::Name => match raw.as_str() {
                 Some(text) => self.parse_text(text),
@@ -177,6 +180,7 @@ impl Kind {
             Kind::Version => BookieVersion::parse(text)
                 .map(Value::Version)
                 .ok_or_else(|| Wrong::new("is not a version", "write it like \"4.17.3\"")),
+            Kind::BookieId => zookeeper::bookie_id(text).map(Value::Text),
             Kind::Choice(words) if !words.contains(&text) => Err(Wrong::new(
                 "is not one of the words that are known here",
                 format!("write {}", one_of(words)),
@@ -206,6 +210,7 @@ impl Kind {
             Kind::Auth => "scheme, user and password".to_owned(),
             Kind::Node => "absolute path in ZooKeeper".to_owned(),
             Kind::Version => "version".to_owned(),
+            Kind::BookieId => "id of a bookie".to_owned(),
             Kind::Choice(words) => one_of(words),
             Kind::AnyFull => "\"bookie\", true or false".to_owned(),
             Kind::Name => "name".to_owned(),

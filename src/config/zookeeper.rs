@@ -174,6 +174,17 @@ pub(super) fn auth(text: &str) -> Result<Secret, Wrong> {
     }
 }
 
+/// The id of a bookie, which is the name of its nodes.
+pub(super) fn bookie_id(text: &str) -> Result<String, Wrong> {
+    // As BookKeeper's `BookieId` allows since 4.12.
+    let bad = |c: char| !(c.is_ascii_alphanumeric() || ".:_-".contains(c));
+    if text.is_empty() || text == "." || text == ".." || text.contains(bad) {
+        let problem = "cannot be a bookie's id: letters, digits, and . : _ - are its characters";
+        return Err(Wrong::new(problem, "write it like \"10.0.0.3:3181\""));
+    }
+    Ok(text.to_owned())
+}
+
 /// The path of a node that is not the root itself.
 pub(super) fn node(text: &str) -> Result<String, Wrong> {
     let remedy = "write it like \"/dirkeeper\"";

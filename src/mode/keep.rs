@@ -4,18 +4,21 @@
 //! Order of an entering: claim into the state store and ZooKeeper; lock of the cluster; the floor, from lists
 //! that are read now; PUT; state and registration read back; lock released.
 
+mod put;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
+use self::put::NO_READ_ONLY;
 use super::claims;
 use super::plan::book::Book;
 use super::plan::keeper::{Control, Keeper, Outcome, Settings, Step, World};
-use crate::bookie::{AdminClient, AdminError};
+use crate::bookie::AdminClient;
 use crate::clock::Clock;
-use crate::cluster::{Cluster, ClusterError, floor};
+use crate::cluster::{Cluster, ClusterError, ModeLock, floor};
 use crate::health::beside::{BookieState, Session};
 use crate::health::claim::{Claim, Kept, ModeOrder};
 use crate::health::dir::{Role, path_text};
@@ -31,7 +34,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// What the bookie said so long ago is not what it says now: its state is asked each second, in one second.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// How often claims of drain jobs are read; before a read-only ends they are read once more.
+/// How often the claims in ZooKeeper are read; before a read-only ends they are read once more.
 const FOREIGN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the lock of the cluster is waited for. Each holder needs a PUT and a registration, some 100 ms.
@@ -40,15 +43,10 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// How long a person who asks waits for that lock; the question itself is answered within 4 s or not at all.
 const MAY_STOP_WAIT: Duration = Duration::from_secs(1);
 
-/// How long the new registration is waited for under the lock, so that the next one counts right.
-const REGISTRATION_WAIT: Duration = Duration::from_secs(3);
-const REGISTRATION_LOOK: Duration = Duration::from_millis(50);
-
 /// Steps in one turn: claim, PUT, and the end of a claim; more would be a circle.
 const STEPS: usize = 4;
 
-/// Its file, which is read too, may have been changed since.
-const NO_READ_ONLY: &str = "the bookie was started with readOnlyModeEnabled=false: it refuses read-only, and some versions shut down instead";
+const CHANGED: &str = "what was seen has changed while the lock was waited for";
 
 const NO_ZOOKEEPER: &str = "no ZooKeeper is configured";
 
@@ -160,7 +158,7 @@ impl Task {
         };
         let outcome = match &step {
             Step::Keep(book) => self.write(book).await,
-            Step::Enter => self.enter(&world).await,
+            Step::Enter => self.enter().await,
             Step::Leave => self.leave().await,
         };
         let went = outcome == Outcome::Done;
@@ -209,7 +207,7 @@ impl Task {
         }
     }
 
-    /// Reads what ZooKeeper holds: our book once a session, claims of others now and then.
+    /// Reads what ZooKeeper holds: our book and the claims of others, now and then and in each new session.
     async fn learn(&mut self) {
         let Some(cluster) = self.parts.cluster.clone() else {
             return;
@@ -219,12 +217,14 @@ impl Task {
             self.known = None;
             return;
         }
-        if !matches!(self.known, Some(Ok(()))) {
-            self.known = Some(self.read_book(&cluster).await);
-        }
         let now = self.parts.clock.elapsed();
         let due = |at: Elapsed| FOREIGN_INTERVAL <= now.saturating_sub(at);
-        if self.foreign_at.is_none_or(due) {
+        let due = self.foreign_at.is_none_or(due);
+        // Ours too: somebody may have deleted it, or be a second agent of this bookie.
+        if due || !matches!(self.known, Some(Ok(()))) {
+            self.known = Some(self.read_book(&cluster).await);
+        }
+        if due {
             let _ = self.read_foreign(&cluster).await;
         }
     }
@@ -235,6 +235,8 @@ impl Task {
         let found = found.map_err(|error| error.words())?;
         let (book, version) = match found {
             None => (Book::default(), None),
+            // A drain job has made the node, to put its own claim below it.
+            Some((bytes, version)) if bytes.is_empty() => (Book::default(), Some(version)),
             Some((bytes, version)) => {
                 let book = claims::from_json(&bytes).map_err(|error| {
                     format!(
@@ -281,7 +283,7 @@ impl Task {
         Outcome::Done
     }
 
-    async fn enter(&mut self, world: &World) -> Outcome {
+    async fn enter(&mut self) -> Outcome {
         let Some(cluster) = self.parts.cluster.clone() else {
             return Outcome::Held(NO_ZOOKEEPER.to_owned());
         };
@@ -291,13 +293,18 @@ impl Task {
                 return Outcome::Held(format!("the lock of the cluster: {}", error.words()));
             }
         };
-        let outcome = self.enter_locked(&cluster, world).await;
+        let outcome = self.enter_locked(&cluster, &lock).await;
         lock.release().await;
         outcome
     }
 
-    async fn enter_locked(&mut self, cluster: &Cluster, world: &World) -> Outcome {
-        // Read now, so it is also the proof that ZooKeeper answers.
+    async fn enter_locked(&mut self, cluster: &Cluster, lock: &ModeLock) -> Outcome {
+        // The lock may have taken seconds: what was in no way then may be by now.
+        let now = self.parts.clock.now();
+        let world = self.world();
+        if self.keeper.next(now, &world) != Some(Step::Enter) {
+            return Outcome::Held(CHANGED.to_owned());
+        }
         let view = match cluster.view().await {
             Ok(view) => view,
             Err(error) => {
@@ -319,14 +326,12 @@ impl Task {
             }
             below_floor = true;
         }
-        match self.parts.admin.read_only_enabled().await {
-            Ok(true) => {}
-            Ok(false) => return Outcome::Refused(NO_READ_ONLY.to_owned()),
-            Err(error) => return Outcome::Held(error.to_string()),
+        if let Some(outcome) = self.check(cluster, false).await {
+            return outcome;
         }
         let now = self.parts.clock.now();
         let before = self.keeper.book().clone();
-        if let Some(book) = self.keeper.begin(now, world, below_floor) {
+        if let Some(book) = self.keeper.begin(now, &world, below_floor) {
             match self.write(&book).await {
                 Outcome::Done => self.keeper.done(now, &Step::Keep(book), Outcome::Done),
                 other => {
@@ -335,26 +340,7 @@ impl Task {
                 }
             }
         }
-        match self.put(true).await {
-            Outcome::Done => {}
-            other => return other,
-        }
-        let registered = async {
-            let mut looks = interval(REGISTRATION_LOOK);
-            loop {
-                looks.tick().await;
-                let found = cluster.registration(&id).await;
-                if found.is_ok_and(|found| found.read_only && !found.writable) {
-                    return;
-                }
-            }
-        };
-        if timeout(REGISTRATION_WAIT, registered).await.is_err() {
-            return Outcome::Held(
-                "the bookie answers that it is read-only, and is not registered so".to_owned(),
-            );
-        }
-        Outcome::Done
+        self.put_sure(cluster, true, Some(lock)).await
     }
 
     async fn leave(&mut self) -> Outcome {
@@ -374,30 +360,12 @@ impl Task {
         {
             return Outcome::Held(format!("it is held by a drain: {}", claim.reason));
         }
-        self.put(false).await
-    }
-
-    /// Sends the PUT and reads back: an answer of success is not believed (BookKeeper #3881).
-    async fn put(&mut self, read_only: bool) -> Outcome {
-        if let Err(error) = self.parts.admin.set_read_only(read_only).await {
-            return match error {
-                error if error.is_refusal() => Outcome::Refused(error.to_string()),
-                // It may take effect later: the next turns see it.
-                error => Outcome::Held(error.to_string()),
-            };
+        match self.check(&cluster, true).await {
+            Some(Outcome::Refused(why)) if why == NO_READ_ONLY => {}
+            Some(outcome) => return outcome,
+            None => {}
         }
-        let asked = self.parts.clock.elapsed();
-        let state = self.parts.admin.state().await;
-        let seen = state.as_ref().map(|state| state.read_only).ok();
-        let text = |error: AdminError| error.to_string();
-        self.newest = Some((asked, state.map_err(text)));
-        if seen == Some(read_only) {
-            return Outcome::Done;
-        }
-        let mode = if read_only { "read-only" } else { "writable" };
-        Outcome::Held(format!(
-            "the bookie answered the PUT with success and is not {mode}"
-        ))
+        self.put_sure(&cluster, false, None).await
     }
 
     async fn obey(&mut self, (order, answer): Ordered) {

@@ -48,7 +48,7 @@ async fn a_bookie_is_asked_and_told() {
     })
     .await;
     assert!(client.state().await.unwrap().running);
-    assert!(!client.read_only_enabled().await.unwrap());
+    assert!(!client.server_config().await.unwrap().read_only_enabled);
     client.set_read_only(true).await.unwrap();
     assert!(client.compaction().await.unwrap().unwrap().major_suspended);
     assert!(client.gc_details().await.unwrap().is_empty());

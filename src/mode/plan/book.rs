@@ -28,6 +28,20 @@ impl Book {
         }
     }
 
+    /// Both say the same. Whether a read-only was seen already is not worth a revision, so it may differ.
+    #[must_use]
+    pub fn says_as(&self, other: &Book) -> bool {
+        let settled = |book: &Book| {
+            let mut book = book.clone();
+            let claims = [&mut book.agent, &mut book.operator];
+            for claim in claims.into_iter().flatten() {
+                claim.pending &= claim.mode != Mode::ReadOnly;
+            }
+            book
+        };
+        settled(self) == settled(other)
+    }
+
     /// The operator's claim as long as it stands.
     #[must_use]
     pub fn order(&self) -> Option<&Claim> {

@@ -174,12 +174,14 @@ impl Keeper {
         }
     }
 
-    /// ZooKeeper's copy was read for the first time, or after a new session; the default where it has none.
+    /// ZooKeeper's copy was read; the default where it has none.
     pub fn found(&mut self, now: Moment, theirs: Book) {
         self.known = true;
-        // A copy that is equal is durable; one that is older has to be written again.
+        // A copy that is equal is durable; one that is older has to be written again. Of two books with one revision
+        // another agent of this bookie wrote ZooKeeper's, and that one counts.
         self.durable = theirs.revision.min(self.book.revision);
-        if self.book.revision < theirs.revision {
+        let same = self.book.revision == theirs.revision;
+        if self.book.revision < theirs.revision || (same && !self.book.says_as(&theirs)) {
             self.durable = theirs.revision;
             self.book = theirs;
         }
@@ -235,6 +237,11 @@ impl Keeper {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.known && self.durable == self.book.revision
+    }
+
+    /// The admin server turned out to be another bookie's: it is sent nothing more until it is configured anew.
+    pub fn is_stranger(&mut self, why: String) {
+        self.settings.never = Some(why);
     }
 
     /// Why this bookie is never sent a PUT.
