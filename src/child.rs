@@ -19,6 +19,14 @@ pub const CHILD_ARGUMENT: &str = "__child";
 /// The kernel's link to the file that a process runs.
 const OWN_PROGRAM: &str = "/proc/self/exe";
 
+/// How the C library is to treat a child's memory; libraries other than GNU's do not read it. A lane is
+/// a short thread that is started for each directory: with a heap for each of them, and with their
+/// stacks kept for later ones, 500 directories cost ten megabytes more.
+const MEMORY: [(&str, &str); 2] = [
+    ("MALLOC_ARENA_MAX", "1"),
+    ("GLIBC_TUNABLES", "glibc.pthread.stack_cache_size=0"),
+];
+
 /// A started child and the agent's ends of its pipes.
 #[derive(Debug)]
 pub struct Spawned {
@@ -54,7 +62,12 @@ pub fn spawn(program: &Path, kind: &str, arguments: &[OsString]) -> io::Result<S
     {
         command.arg0(name);
     }
+    // What an operator has set stands above it.
+    let unset = MEMORY
+        .into_iter()
+        .filter(|(name, _)| std::env::var_os(name).is_none());
     let mut process = command
+        .envs(unset)
         .arg(CHILD_ARGUMENT)
         .arg(kind)
         .args(arguments)

@@ -12,10 +12,10 @@ use crate::cluster::{self, Cluster, ClusterOptions, Servers, Tls};
 use crate::config::{BookieConfig, Config, ZooKeeperConfig, ZooKeeperFiles};
 use crate::health::beside::{AgentStatus, BesideAction};
 use crate::health::snapshot::Snapshot;
-use crate::health::status::SpaceStatus;
 use crate::mode::keep::{self, Ordered, Parts};
 use crate::mode::plan::keeper::{Control, Settings};
 use crate::monitor::Action;
+use crate::report;
 use crate::state::Store;
 
 /// Orders that wait for the keeper; each person gives one at a time.
@@ -73,7 +73,7 @@ impl Beside {
         };
         let clock = joints.clock.clone();
         let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
-        let id = bookie.file.id();
+        let id = bookie.id.clone();
         let cluster = cluster(config, id.as_deref(), &joints)?;
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
@@ -92,7 +92,7 @@ impl Beside {
     fn keep(
         &mut self,
         (admin, bookie_id, cluster): (AdminClient, String, Option<Cluster>),
-        state: watch::Receiver<keep::Newest>,
+        state: watch::Receiver<bookie::watch::NewestState>,
         configured: watch::Receiver<Option<BookieConfig>>,
         joints: Joints,
     ) {
@@ -140,7 +140,14 @@ impl Beside {
             loop {
                 let version = seen_version(&snapshots.borrow_and_update());
                 let bookie = configured.borrow_and_update().clone();
-                let new = self::settings(bookie.as_ref(), version);
+                let new = match &bookie {
+                    Some(bookie) => self::settings(Some(bookie), version),
+                    // Nothing is begun any more. What is known of the bookie still holds for what has to be ended.
+                    None => Settings {
+                        control: Control::Observe,
+                        ..settings.borrow().clone()
+                    },
+                };
                 settings.send_if_modified(|old| std::mem::replace(old, new.clone()) != new);
                 let new = bookie.and_then(|bookie| bookie.min_writable_bookies);
                 min_writable.send_if_modified(|old| std::mem::replace(old, new) != new);
@@ -166,7 +173,7 @@ impl Beside {
 }
 
 /// The poll of the bookie ends with its last receiver.
-async fn hold(state: watch::Receiver<keep::Newest>) {
+async fn hold(state: watch::Receiver<bookie::watch::NewestState>) {
     std::future::pending::<()>().await;
     drop(state);
 }
@@ -216,7 +223,8 @@ fn servers(zookeeper: &ZooKeeperConfig, files: ZooKeeperFiles) -> Servers {
 }
 
 fn configured_version(bookie: Option<&BookieConfig>) -> Option<Version> {
-    bookie::parse_version(&bookie?.version?.to_string())
+    let version = bookie?.version?;
+    Some((version.major, version.minor, version.patch))
 }
 
 fn seen_version(snapshot: &Snapshot) -> Option<Version> {
@@ -268,33 +276,12 @@ async fn follow_status(
     status: watch::Sender<Option<AgentStatus>>,
 ) {
     loop {
-        let new = {
-            let snapshot = snapshots.borrow_and_update();
-            let over = |least: SpaceStatus| {
-                let mut dirs = snapshot.dirs.iter();
-                dirs.any(|dir| {
-                    least <= dir.space_status && dir.space_status != SpaceStatus::Unknown
-                })
-            };
-            let unusable = snapshot
-                .dirs
-                .iter()
-                .any(|dir| dir.access_status.is_unusable());
-            snapshot.ready.then(|| AgentStatus {
-                over_warn: over(SpaceStatus::AlmostFull),
-                full: over(SpaceStatus::Full) || unusable,
-                enforces: snapshot.mode.control == "enforce",
-                at: snapshot.time.0.unsigned_abs(),
-            })
-        };
-        // When it was said changes each second; only what is said counts.
-        let said = |status: &Option<AgentStatus>| {
-            status
-                .as_ref()
-                .map(|status| (status.over_warn, status.full, status.enforces))
-        };
+        let new = snapshots.borrow_and_update().agent_status();
         status.send_if_modified(|old| {
-            let changed = said(old) != said(&new);
+            let changed = match (&*old, &new) {
+                (Some(old), Some(new)) => !old.says_the_same(new),
+                (old, new) => old.is_some() != new.is_some(),
+            };
             if changed {
                 *old = new;
             }
@@ -318,18 +305,28 @@ async fn act(
             let snapshot = snapshots.borrow_and_update();
             let action = snapshot.beside.action;
             let facts = Facts::of(version.or_else(|| seen_version(&snapshot)));
-            let enforces = snapshot.mode.control == "enforce";
+            let enforces = snapshot.mode.control == Control::Enforce.name();
             (action.filter(|_| enforces), facts.gc_flags)
         };
         let (Some(action), Some(cluster)) = (action, &cluster) else {
             continue;
         };
         match ask(&admin, cluster, &action, flags).await {
-            Ok(()) => tracing::info!("asked of the bookie: {action:?}"),
-            Err(error) => tracing::warn!("{action:?} cannot be asked of the bookie: {error}"),
+            Ok(()) => tracing::info!("the bookie was asked to {}", words(action)),
+            Err(error) => {
+                let why = report::text(&*error);
+                tracing::warn!("the bookie could not be asked to {}: {why}", words(action));
+            }
         }
         // Well or not: it is not asked again at once.
         let _ = actions.send(Action::Acted(action)).await;
+    }
+}
+
+fn words(action: BesideAction) -> &'static str {
+    match action {
+        BesideAction::ResumeCompaction { .. } => "resume compaction",
+        BesideAction::RequestGc => "collect garbage",
     }
 }
 
@@ -359,6 +356,25 @@ async fn ask(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::sample;
+
+    #[test]
+    fn what_others_hear_of_this_bookie() {
+        let mut snapshot = sample::snapshot();
+        let full = snapshot.agent_status().unwrap();
+        assert!(full.over_warn && full.full, "{full:?}");
+        snapshot.dirs.clear();
+        let well = snapshot.agent_status().unwrap();
+        assert!(!well.over_warn && !well.full, "{well:?}");
+        assert!(!full.says_the_same(&well));
+        let later = AgentStatus {
+            at: 1,
+            ..full.clone()
+        };
+        assert!(full.says_the_same(&later));
+        snapshot.ready = false;
+        assert_eq!(snapshot.agent_status(), None);
+    }
 
     #[test]
     fn a_put_is_never_sent_where_it_could_end_the_bookie() {

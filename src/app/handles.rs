@@ -29,7 +29,8 @@ const LIVE: Duration = Duration::from_secs(10);
 /// ZooKeeper first. Less than the server's limit for an answer, so that the client learns what is known.
 const MODE_PATIENCE: Duration = Duration::from_secs(4);
 
-const NO_KEEPER: &str = "no bookie is configured: [bookie] in the configuration has to name its admin server (admin_url, or conf with one)";
+const NO_KEEPER: &str = "no bookie is configured whose mode can be kept: [bookie] has to name its admin server \
+    (admin_url) and its id (id), or conf a file that says both";
 
 /// Orders on the mode, each with where its answer is expected: what is done now, or why not.
 pub(super) type ModeOrders = mpsc::Sender<(ModeOrder, oneshot::Sender<Result<String, String>>)>;

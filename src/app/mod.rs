@@ -280,7 +280,7 @@ fn host(config: &Config) -> Host {
     let bookie = config.bookie.as_ref();
     Host {
         host: host_name(),
-        bookie_id: bookie.and_then(|bookie| bookie.file.id()),
+        bookie_id: bookie.and_then(|bookie| bookie.id.clone()),
     }
 }
 

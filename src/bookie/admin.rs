@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::answers;
+use super::answers::{self, ServerConfig};
 use super::line::{Kind, Line, NotNow};
 use crate::clock::Clock;
 use crate::health::beside::{BookieState, CompactionFlags, GcDetails};
@@ -158,18 +158,6 @@ pub enum AdminError {
 }
 
 impl AdminError {
-    /// For an order: it may have taken effect, or may yet do so, so ask for the state before
-    /// anything else.
-    #[must_use]
-    pub fn may_take_effect(&self) -> bool {
-        match self {
-            AdminError::TimedOut { .. } | AdminError::Broken { .. } => true,
-            AdminError::NotABookie { .. } | AdminError::NotDone { .. } => true,
-            AdminError::Refused { status, .. } => 500 <= *status,
-            _ => false,
-        }
-    }
-
     /// The bookie answered that it does not do this, and will say so again.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
@@ -315,8 +303,8 @@ impl AdminClient {
     /// false and makes the bookie writable.
     ///
     /// # Errors
-    /// As for [`AdminClient::state`]; the bookie says the opposite afterwards; and see
-    /// [`AdminError::may_take_effect`].
+    /// As for [`AdminClient::state`]; the bookie says the opposite afterwards. One that is no refusal
+    /// may take effect all the same: ask for the state before anything else.
     pub async fn set_read_only(&self, read_only: bool) -> Result<(), AdminError> {
         let body = format!("{{\"readOnly\":{read_only}}}");
         let (url, answer) = self.order(READ_ONLY, body).await?;
@@ -327,13 +315,13 @@ impl AdminClient {
         }
     }
 
-    /// `GET config/server_config`, within 1 s: whether the bookie was started with a read-only mode. Its file may be
-    /// newer than the bookie that runs, and some versions end at a PUT where it was turned off.
+    /// `GET config/server_config`, within 1 s: which bookie answers, and whether it was started with a read-only mode.
+    /// Its file may be newer than the bookie that runs, and some versions end at a PUT where it was turned off.
     ///
     /// # Errors
     /// As for [`AdminClient::state`].
-    pub async fn read_only_enabled(&self) -> Result<bool, AdminError> {
-        self.ask(CONFIG, answers::read_only_enabled).await
+    pub async fn server_config(&self) -> Result<ServerConfig, AdminError> {
+        self.ask(CONFIG, answers::server_config).await
     }
 
     /// `GET gc/suspend_compaction`, within 1 s; none where this version has no such call.

@@ -29,14 +29,50 @@ pub(super) fn read_only(body: &[u8]) -> Result<bool, String> {
     flag(&object(parse(body)?)?, "readOnly")
 }
 
-/// `GET /api/v1/config/server_config` (ConfigurationService): what the bookie's file said at its start, as texts,
-/// without defaults.
-pub(super) fn read_only_enabled(body: &[u8]) -> Result<bool, String> {
-    let fields = object(parse(body)?)?;
-    match fields.get("readOnlyModeEnabled") {
-        None => Ok(true),
-        Some(_) => flag(&fields, "readOnlyModeEnabled"),
+/// What the file of the bookie that runs said at its start, without defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerConfig {
+    /// It has a read-only mode.
+    pub read_only_enabled: bool,
+    id: Option<String>,
+    host: Option<String>,
+    port: Option<String>,
+}
+
+impl ServerConfig {
+    /// Under which other name this bookie goes than under that one, as far as its file says it.
+    #[must_use]
+    pub fn other_than(&self, bookie: &str) -> Option<String> {
+        if let Some(id) = &self.id {
+            return (id != bookie).then(|| id.clone());
+        }
+        let (host, port) = bookie.rsplit_once(':')?;
+        let differs = |said: &Option<String>, ours| said.as_ref().is_some_and(|said| said != ours);
+        if !differs(&self.host, host) && !differs(&self.port, port) {
+            return None;
+        }
+        let or = |said: &Option<String>, ours: &str| said.as_deref().unwrap_or(ours).to_owned();
+        Some(format!("{}:{}", or(&self.host, host), or(&self.port, port)))
     }
+}
+
+/// `GET /api/v1/config/server_config` (ConfigurationService), as texts.
+pub(super) fn server_config(body: &[u8]) -> Result<ServerConfig, String> {
+    let fields = object(parse(body)?)?;
+    let text = |name: &str| match fields.get(name) {
+        Some(Value::String(text)) if !text.trim().is_empty() => Some(printable(text.trim())),
+        Some(Value::Number(number)) => Some(number.to_string()),
+        _ => None,
+    };
+    Ok(ServerConfig {
+        read_only_enabled: match fields.get("readOnlyModeEnabled") {
+            None => true,
+            Some(_) => flag(&fields, "readOnlyModeEnabled")?,
+        },
+        id: text("bookieId"),
+        host: text("advertisedAddress"),
+        port: text("bookiePort"),
+    })
 }
 
 /// `GET /api/v1/bookie/gc/suspend_compaction` (SuspendCompactionService).
@@ -168,9 +204,33 @@ mod tests {
         );
         assert_eq!(forced_gc(br#"{"is_in_force_gc":"false"}"#), Ok(false));
         assert_eq!(read_only(br#"{"readOnly":true}"#), Ok(true));
-        assert_eq!(read_only_enabled(br#"{"bookiePort":"3181"}"#), Ok(true));
+        let enabled = |body: &[u8]| server_config(body).map(|config| config.read_only_enabled);
+        assert_eq!(enabled(br#"{"bookiePort":"3181"}"#), Ok(true));
         let off = br#"{"readOnlyModeEnabled" : "false"}"#;
-        assert_eq!(read_only_enabled(off), Ok(false));
+        assert_eq!(enabled(off), Ok(false));
+    }
+
+    #[test]
+    fn whose_server_answers() {
+        let other = |body: &str| {
+            let config = server_config(body.as_bytes()).unwrap();
+            config.other_than("10.0.0.1:3181")
+        };
+        let some = |name: &str| Some(name.to_owned());
+        assert_eq!(other("{}"), None);
+        assert_eq!(other(r#"{"bookiePort":"3181"}"#), None);
+        assert_eq!(other(r#"{"bookiePort":"3182"}"#), some("10.0.0.1:3182"));
+        let named = r#"{"advertisedAddress":"10.0.0.2","bookiePort":"3181"}"#;
+        assert_eq!(other(named), some("10.0.0.2:3181"));
+        assert_eq!(
+            other(r#"{"bookieId":"b2","bookiePort":"3181"}"#),
+            some("b2")
+        );
+        assert_eq!(
+            other(r#"{"bookieId":"10.0.0.1:3181","bookiePort":"1"}"#),
+            None
+        );
+        assert_eq!(other(r#"{"advertisedAddress":"","bookieId":" "}"#), None);
     }
 
     #[test]

@@ -13,18 +13,9 @@ pub struct Facts {
     /// A PUT of true ends a bookie with `readOnlyModeEnabled=false`, where others answer 400
     /// (apache/bookkeeper#3972). Unknown: it does.
     pub put_may_end_bookie: bool,
-    /// A PUT of true is remembered as manual and not ended by the bookie itself
-    /// (apache/bookkeeper#4640). Unknown: it is not, so it must be kept asserted.
-    pub remembers_put: bool,
     /// A PUT of `gc` obeys `forceMajor` and `forceMinor`; without that it forces both compactions.
     /// Unknown: it does not.
     pub gc_flags: bool,
-    /// It has the calls that suspend and resume compaction. Unknown: it may not have them.
-    pub compaction_calls: bool,
-    /// It obeys `readOnlyModeOnAnyDiskFullEnabled`. Unknown: it does.
-    pub any_full_key: bool,
-    /// What it does without that key. Unknown: read-only, so nobody must want it writable.
-    pub any_full_default: bool,
 }
 
 impl Facts {
@@ -35,11 +26,7 @@ impl Facts {
             return Facts {
                 state_readonly: false,
                 put_may_end_bookie: true,
-                remembers_put: false,
                 gc_flags: false,
-                compaction_calls: false,
-                any_full_key: true,
-                any_full_default: true,
             };
         };
         // A patch level that nobody says is the first one for what a later one repaired.
@@ -49,12 +36,8 @@ impl Facts {
             // 4.14.7 is the first 4.14 that was measured to have it, 4.14.4 the last known not to.
             state_readonly: since((4, 14, 7)),
             put_may_end_bookie: !since((4, 16, 6)) || version == (4, 17, 0),
-            remembers_put: since((4, 17, 3)),
             // 4.16.5 is the first whose server is known to read them, 4.14.7 the last known not to.
             gc_flags: since((4, 16, 5)),
-            compaction_calls: since((4, 16, 0)),
-            any_full_key: since((4, 16, 0)),
-            any_full_default: since((4, 18, 0)),
         }
     }
 }
@@ -79,34 +62,29 @@ pub fn parse_version(text: &str) -> Option<Version> {
 mod tests {
     use super::*;
 
-    /// Each row of `docs/bookkeeper-versions.md`, and what lies between its columns.
+    /// Columns of `docs/bookkeeper-versions.md`, and what lies between them.
     #[test]
     fn facts_by_version() {
-        let table: [(&str, &str); 15] = [
-            ("4.13.0", "- end forgets - - - -"),
-            ("4.14.4", "- end forgets - - - -"),
-            ("4.14.6", "- end forgets - - - -"),
-            ("4.14.7", "readonly end forgets - - - -"),
-            ("4.15.5", "readonly end forgets - - - -"),
-            ("4.16.0", "readonly end forgets - compaction key -"),
-            ("4.16.5", "readonly end forgets flags compaction key -"),
-            ("4.16.6", "readonly - forgets flags compaction key -"),
-            ("4.17.0", "readonly end forgets flags compaction key -"),
-            ("4.17.2", "readonly - forgets flags compaction key -"),
-            ("4.17.3", "readonly - remembers flags compaction key -"),
-            ("4.18.0", "readonly - remembers flags compaction key any"),
-            ("4.17", "readonly end forgets flags compaction key -"),
-            (
-                "4.17.3-SNAPSHOT",
-                "readonly end forgets flags compaction key -",
-            ),
-            ("5.0", "readonly - remembers flags compaction key any"),
+        let table: [(&str, &str); 13] = [
+            ("4.13.0", "- end -"),
+            ("4.14.4", "- end -"),
+            ("4.14.6", "- end -"),
+            ("4.14.7", "readonly end -"),
+            ("4.15.5", "readonly end -"),
+            ("4.16.0", "readonly end -"),
+            ("4.16.5", "readonly end flags"),
+            ("4.16.6", "readonly - flags"),
+            ("4.17.0", "readonly end flags"),
+            ("4.17.2", "readonly - flags"),
+            ("4.17", "readonly end flags"),
+            ("4.17.3-SNAPSHOT", "readonly end flags"),
+            ("5.0", "readonly - flags"),
         ];
         for (version, expected) in table {
             let facts = Facts::of(parse_version(version));
             assert_eq!(words(facts), expected, "{version}");
         }
-        assert_eq!(words(Facts::of(None)), "- end forgets - - key any");
+        assert_eq!(words(Facts::of(None)), "- end -");
     }
 
     fn words(facts: Facts) -> String {
@@ -114,15 +92,7 @@ mod tests {
         [
             word(facts.state_readonly, "readonly"),
             word(facts.put_may_end_bookie, "end"),
-            if facts.remembers_put {
-                "remembers"
-            } else {
-                "forgets"
-            },
             word(facts.gc_flags, "flags"),
-            word(facts.compaction_calls, "compaction"),
-            word(facts.any_full_key, "key"),
-            word(facts.any_full_default, "any"),
         ]
         .join(" ")
     }

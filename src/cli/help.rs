@@ -75,7 +75,7 @@ Examples:
   dirkeeper run --dir ledger=/mnt/l1 --dir journal=/mnt/j
       Without a file and without privilege
   dirkeeper run --bookie-conf /etc/bookkeeper/bk_server.conf --listen 0.0.0.0:9475
-      Beside a bookie, scraped from elsewhere";
+      Beside a bookie, scraped from elsewhere; says what it would do, see bookie.control";
 
 pub(super) const CHECK: &str = "\
 Probe each directory once, print the verdict and exit with it.
@@ -141,8 +141,9 @@ Hold the bookie in a mode until 'mode release'.
 The claim is on disk and in ZooKeeper before anything is done, so that it outlasts a restart of the \
 agent, of the bookie and of the machine. It acts with control = \"observe\" too: it is an order. \
 read-only is kept whatever the disks say; writable never overrides a read-only that the agent or a \
-drain holds. A second order replaces the first. It may be refused, for example because too few \
-bookies would stay writable: the answer says why, and nothing has changed.";
+drain holds. A second order replaces the first. It is refused, with the reason, when the claim cannot \
+be kept, for example because ZooKeeper is away; nothing has changed then. What is in the way of the \
+bookie itself, for example that too few others would stay writable, only delays it: mode show says so.";
 
 pub(super) const MODE_SET_END: &str = "\
 Examples:
@@ -151,9 +152,9 @@ Examples:
   dirkeeper mode show
       Is it read-only yet?
 
-Exit codes: 0 accepted, 1 refused, 64 no such mode or no reason, 69 agent not reachable, 77 no token or
-not the right one. The agent takes orders only with a token, see control_token_file in its
-configuration.";
+Exit codes: 0 the claim is kept, 1 refused, 64 no such mode or no reason, 69 agent not reachable, 77
+no token or not the right one. The agent takes orders only with a token, see control_token_file in
+its configuration.";
 
 pub(super) const MODE_RELEASE: &str = "\
 End what 'mode set' began.

@@ -74,6 +74,7 @@ fn render(document: &StatusDocument, terminal: Terminal) -> String {
     let mode = &document.mode;
     let mut text = format!("{}\n", printable(&document.host));
     text.push_str(&status::mode(mode, terminal));
+    text.push_str(&status::beside(document.beside.as_ref(), terminal));
     if mode.claims.is_empty() {
         text.push_str(&terminal.paragraph(2, "nobody holds it in a mode"));
     }

@@ -7,7 +7,9 @@ use super::remote::Agent;
 use super::terminal::{self, Terminal, Tone, print, printable, words};
 use super::{block_on, check, table};
 use crate::clock::Clock;
-use crate::document::{self, ListenerDocument, ModeDocument, StatusDocument, timestamp_text};
+use crate::document::{
+    self, BesideDocument, ListenerDocument, ModeDocument, StatusDocument, timestamp_text,
+};
 
 /// An agent makes a picture at least every few seconds, network disks included; one older than this
 /// is worth a warning.
@@ -36,6 +38,7 @@ pub fn run(arguments: &StatusArguments) -> Result<Exit, Failure> {
 pub fn render(document: &StatusDocument, now: &str, terminal: Terminal) -> String {
     let mut text = heading(document, terminal);
     text.push_str(&mode(&document.mode, terminal));
+    text.push_str(&beside(document.beside.as_ref(), terminal));
     if let Some(age) = stale(&document.time, now) {
         let warning = format!(
             "this picture is {age} old by this machine's clock: the agent stands still, or a \
@@ -101,6 +104,22 @@ pub(super) fn mode(mode: &ModeDocument, terminal: Terminal) -> String {
     if let Some(held) = &mode.held {
         let held = format!("it is not changed now: {held}");
         text.push_str(&terminal.paragraph(2, &printable(&held)));
+    }
+    text
+}
+
+/// What beside does not answer; nothing where all does.
+pub(super) fn beside(beside: Option<&BesideDocument>, terminal: Terminal) -> String {
+    let mut text = String::new();
+    let Some(beside) = beside else {
+        return text;
+    };
+    if beside.bookie_up == Some(false) {
+        text.push_str(&terminal.paragraph(2, "the bookie does not serve"));
+    }
+    if beside.zookeeper_connected == Some(false) {
+        let line = "ZooKeeper is not connected: no mode is changed, and no order is taken";
+        text.push_str(&terminal.paragraph(2, line));
     }
     text
 }

@@ -2,10 +2,12 @@
 //! own document without knowing it whole.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::paths::Paths;
 use super::store::{MetaStore, StoreError, children_if_any, get_all};
-use crate::health::claim::{Claim, Owner};
+use crate::health::claim::{Claim, Owner, REASON_LIMIT};
+use crate::health::dir::printable;
 use crate::health::moment::Timestamp;
 use crate::health::policy::Mode;
 
@@ -23,12 +25,17 @@ struct ClaimDocument {
     below_floor: bool,
 }
 
+/// The version of an agent's document whose claims are known by their names.
+const AGENT_VERSION: u32 = 1;
+
 /// What everybody may read from an agent's document.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct AgentDocument {
+    version: u32,
     below_floor: bool,
-    claims: Option<Vec<serde::de::IgnoredAny>>,
+    agent: Option<IgnoredAny>,
+    operator: Option<IgnoredAny>,
 }
 
 /// What stands in a bookie's claims node, as far as others need it.
@@ -62,7 +69,7 @@ pub(super) fn claim(name: &str, bytes: &[u8]) -> Claim {
     parsed(name, bytes).unwrap_or_else(|why| Claim {
         owner: Owner::Drain(name.to_owned()),
         mode: Mode::ReadOnly,
-        reason: format!("the claim cannot be read: {why}"),
+        reason: line(&format!("the claim cannot be read: {why}")),
         since: Timestamp::default(),
         pending: false,
         below_floor: false,
@@ -77,18 +84,24 @@ fn parsed(name: &str, bytes: &[u8]) -> Result<Claim, String> {
         .find(|mode| mode.name() == document.mode)
         .ok_or_else(|| format!("{:.40} is no mode", document.mode))?;
     let owner = match document.owner.split_once(':') {
-        Some(("drain", job)) => Owner::Drain(job.to_owned()),
+        Some(("drain", job)) => Owner::Drain(line(job)),
         None if document.owner == "operator" => Owner::Operator,
         _ => Owner::Drain(name.to_owned()),
     };
     Ok(Claim {
         owner,
         mode,
-        reason: document.reason,
+        reason: line(&document.reason),
         since: Timestamp(document.since),
         pending: false,
         below_floor: document.below_floor,
     })
+}
+
+/// Text of somebody else for a line that people read: as long as an order's reason may be, and steers nothing.
+fn line(text: &str) -> String {
+    let short: String = text.chars().take(REASON_LIMIT).collect();
+    printable(&short)
 }
 
 /// What the node of a bookie's claims comes to: the agent's document, and how many others there are.
@@ -101,8 +114,11 @@ pub(super) fn summary(document: &[u8], others: u32) -> Summary {
     }
     match serde_json::from_slice::<AgentDocument>(document) {
         Ok(agent) => Summary {
-            // A document without a list is one of another release: there is a claim, or it would be gone.
-            claimed: others != 0 || agent.claims.is_none_or(|claims| !claims.is_empty()),
+            // The node stays when its last claim ends. What another release wrote may be a claim.
+            claimed: others != 0
+                || agent.version != AGENT_VERSION
+                || agent.agent.is_some()
+                || agent.operator.is_some(),
             below_floor: agent.below_floor,
         },
         // Garbage may stand for anything: no second bookie goes below the floor beside it.
@@ -150,6 +166,15 @@ mod tests {
             "",
             "drain:j1 readOnly 0 the claim cannot be read: EOF while parsing a value at line 1 column 0",
         );
+        check(
+            r#"{"owner":"drain:\u001b[2J","mode":"readOnly","reason":"a\nb"}"#,
+            r"drain:\x1b[2J readOnly 0 a\x0ab",
+        );
+        let long = format!(
+            r#"{{"owner":"drain:x","mode":"readOnly","reason":"{}"}}"#,
+            "r".repeat(900_000)
+        );
+        assert_eq!(claim("j1", long.as_bytes()).reason.len(), REASON_LIMIT);
     }
 
     #[test]
@@ -163,13 +188,17 @@ mod tests {
         };
         assert_eq!(said("", 0), (false, false));
         assert_eq!(said("", 1), (true, false));
-        assert_eq!(said(r#"{"claims":[]}"#, 0), (false, false));
-        assert_eq!(said(r#"{"claims":[]}"#, 2), (true, false));
+        // As `mode::claims` writes it when the last claim has ended.
+        let ended = r#"{"version":1,"revision":2,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#;
+        assert_eq!(said(ended, 0), (false, false));
+        assert_eq!(said(ended, 2), (true, false));
         assert_eq!(
-            said(r#"{"claims":[{"x":1}],"belowFloor":true}"#, 0),
+            said(r#"{"version":1,"agent":{"x":1},"belowFloor":true}"#, 0),
             (true, true)
         );
-        assert_eq!(said(r#"{"belowFloor":false}"#, 0), (true, false));
+        assert_eq!(said(r#"{"version":1,"operator":{}}"#, 0), (true, false));
+        assert_eq!(said(r#"{"version":2,"agent":null}"#, 0), (true, false));
+        assert_eq!(said("{}", 0), (true, false));
         assert_eq!(said("garbage", 0), (true, true));
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
+use super::floor::ASSUMED_ENSEMBLE;
 use super::paths::Paths;
 use super::store::{Answer, Kind, Link, MetaStore, StoreError, create_with_parents};
 use super::wire::{Field, fields, number};
@@ -27,9 +28,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(20);
 /// Tries of one read, five seconds apart: a walk of hours outlives an election.
 const TRIES: u32 = 5;
 const BETWEEN_TRIES: Duration = Duration::from_secs(5);
-
-/// Under which a larger ensemble is nothing new: what the floor assumes anyway.
-const ASSUMED: u32 = 3;
 
 /// Digits in the name of a node above ledgers: two to four in every layout.
 const DIGITS: std::ops::RangeInclusive<usize> = 2..=4;
@@ -145,7 +143,7 @@ impl<'a> Walk<'a> {
             pace,
             between_tries: BETWEEN_TRIES,
             largest: 0,
-            known: ASSUMED,
+            known: ASSUMED_ENSEMBLE,
             not_understood: 0,
         }
     }

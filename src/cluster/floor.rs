@@ -5,7 +5,7 @@ use crate::health::beside::{ClusterView, Member};
 
 /// What counts as the largest ensemble while nobody has looked through the ledgers: Pulsar's and
 /// BookKeeper's usual one is 2 or 3.
-const ASSUMED_ENSEMBLE: u32 = 3;
+pub(super) const ASSUMED_ENSEMBLE: u32 = 3;
 
 /// Whether the bookie may leave the writable ones. `min_writable` overrides the floor. In an `emergency`
 /// it may go although too few stay, if no other has done so.
@@ -48,7 +48,7 @@ fn enough(
     let stay: Vec<&Member> = view
         .members
         .iter()
-        .filter(|member| member.id != bookie && is_writable(member))
+        .filter(|member| member.id != bookie && member.is_writable())
         .collect();
     let (floor, because) = floor(view, min_writable);
     let too_few = |count: usize| u32::try_from(count).unwrap_or(u32::MAX) < floor;
@@ -77,11 +77,6 @@ fn enough(
         }
     }
     Ok(())
-}
-
-/// In both lists is read-only: so clients treat it.
-fn is_writable(member: &Member) -> bool {
-    member.registration.writable && !member.registration.read_only
 }
 
 fn floor(view: &ClusterView, min_writable: Option<u32>) -> (u32, String) {

@@ -126,7 +126,7 @@ proptest! {
     fn no_bytes_in_a_node_are_too_strange(
         bytes in prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..80),
-            edited(r#"{"claims":[{"owner":"drain:j"}],"belowFloor":true}"#),
+            edited(r#"{"version":1,"agent":{"mode":"readOnly"},"belowFloor":true}"#),
             edited(r#"{"owner":"drain:j","mode":"readOnly","reason":"r","since":5}"#),
             edited(r#"{"g":{"a:1":{"rack":"/r","hostname":"a"}}}"#),
             edited(r#"{"overWarn":true,"full":false,"enforces":true,"at":7}"#),

@@ -179,6 +179,12 @@ impl Attempt {
             match store.get(&self.path).await {
                 // The answer to our own attempt was lost.
                 Ok((data, _)) if data == self.data => return Ok(()),
+                Ok((_, stat)) if stat.owner.is_none() => {
+                    *held_by = format!(
+                        "a node that no agent made and that goes with no session (delete {})",
+                        self.path
+                    );
+                }
                 Ok((data, _)) => *held_by = holder(&data),
                 Err(StoreError::NoNode) => continue,
                 Err(error) => return Err(error),

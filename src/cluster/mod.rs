@@ -68,10 +68,10 @@ pub struct ClusterOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ClusterError {
     /// No server is reached.
-    #[error("there is no connection to zookeeper")]
+    #[error("there is no connection to ZooKeeper")]
     NotConnected,
     /// No answer in time. What was asked for may still take effect.
-    #[error("zookeeper did not answer within 2 s")]
+    #[error("ZooKeeper did not answer within 2 s")]
     TimedOut,
     /// No node can be called so.
     #[error("{bookie:?} is no bookie's id: {why}")]
@@ -114,7 +114,7 @@ pub enum ClusterError {
         wait: Duration,
     },
     /// The store says so.
-    #[error("{what} cannot be had from zookeeper")]
+    #[error("{what} cannot be had from ZooKeeper")]
     Store {
         /// What was asked for.
         what: &'static str,
@@ -130,15 +130,6 @@ impl ClusterError {
             StoreError::Lost => ClusterError::NotConnected,
             StoreError::TimedOut => ClusterError::TimedOut,
             source => ClusterError::Store { what, source },
-        }
-    }
-
-    /// With its source, in a line.
-    #[must_use]
-    pub fn words(&self) -> String {
-        match self {
-            ClusterError::Store { source, .. } => format!("{self}: {source}"),
-            _ => self.to_string(),
         }
     }
 }

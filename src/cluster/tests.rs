@@ -104,7 +104,7 @@ async fn a_view_joins_all_lists_and_says_what_it_does_not_understand() {
     put(
         &hand,
         &own("claims/a:1"),
-        br#"{"claims":[{}],"belowFloor":true}"#,
+        br#"{"version":1,"agent":{},"belowFloor":true}"#,
     )
     .await;
     put(&hand, &own("claims/c:1/j1"), b"{}").await;
@@ -184,7 +184,7 @@ async fn another_cluster_is_said_and_not_followed() {
         assert!(matches!(error, ClusterError::Instance { .. }), "{error}");
     }
     hand.delete("/ledgers/INSTANCEID", None).await.unwrap();
-    let words = cluster.confirm().await.unwrap_err().words();
+    let words = crate::report::text(&cluster.confirm().await.unwrap_err());
     assert!(words.contains("not initialised"), "{words}");
 }
 
@@ -200,7 +200,7 @@ async fn no_call_takes_an_id_that_would_lead_elsewhere() {
         );
     }
     let status = AgentStatus::default();
-    let words = cluster.publish_status(&status).await.unwrap_err().words();
+    let words = crate::report::text(&cluster.publish_status(&status).await.unwrap_err());
     assert!(
         words.starts_with("\"a/b\" is no bookie's id: it has a slash"),
         "{words}"

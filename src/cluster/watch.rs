@@ -11,6 +11,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::store::Link;
 use super::{Cluster, ensembles};
 use crate::health::beside::{AgentStatus, Heard};
+use crate::report;
 
 /// A look at the registration: two stats. As a bookie's own registration takes seconds to change, more
 /// often shows nothing.
@@ -117,12 +118,14 @@ impl Follower {
     async fn registration(&self) {
         (self.heard)(Heard::Session(self.cluster.session()));
         let found = self.cluster.registration(self.cluster.bookie()).await;
-        (self.heard)(Heard::Registration(found.map_err(|error| error.words())));
+        (self.heard)(Heard::Registration(
+            found.map_err(|error| report::text(&error)),
+        ));
     }
 
     async fn view(&mut self) {
         let view = self.cluster.view().await;
-        (self.heard)(Heard::Cluster(view.map_err(|error| error.words())));
+        (self.heard)(Heard::Cluster(view.map_err(|error| report::text(&error))));
         let problems = self.cluster.problems();
         for problem in problems.iter().filter(|new| !self.problems.contains(new)) {
             tracing::warn!("{problem}");
@@ -142,13 +145,8 @@ impl Follower {
         let Some(status) = status.borrow_and_update().clone() else {
             return;
         };
-        let same = |(before, said): &(i64, AgentStatus)| {
-            let unchanged = AgentStatus {
-                at: said.at,
-                ..status.clone()
-            };
-            *before == session && unchanged == *said
-        };
+        let same =
+            |(before, said): &(i64, AgentStatus)| *before == session && said.says_the_same(&status);
         if published.as_ref().is_some_and(same) {
             return;
         }

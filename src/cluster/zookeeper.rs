@@ -116,7 +116,7 @@ async fn keep(
                 let id = client.session_id().0;
                 let states = client.state_watcher();
                 *lock(&slot) = Some(client);
-                tracing::info!("connected to zookeeper");
+                tracing::info!("connected to ZooKeeper");
                 follow(id, states, &clock, &link).await;
                 lock(&slot).take();
             }
@@ -124,7 +124,7 @@ async fn keep(
                 // Once for each reason: it may go on for hours.
                 let text = error.to_string();
                 if said != text {
-                    tracing::warn!("cannot connect to zookeeper: {text}");
+                    tracing::warn!("cannot connect to ZooKeeper: {text}");
                     said = text;
                 }
             }
@@ -183,7 +183,7 @@ async fn follow(id: i64, mut states: zk::StateWatcher, clock: &Clock, link: &wat
             _ => lost(clock, link),
         }
         if state.is_terminated() {
-            tracing::warn!("the session with zookeeper ended ({state}); a new one is begun");
+            tracing::warn!("the session with ZooKeeper ended ({state}); a new one is begun");
             return;
         }
         state = states.changed().await;
@@ -196,7 +196,7 @@ fn lost(clock: &Clock, link: &watch::Sender<Link>) {
         if was {
             let since = clock.elapsed();
             *link = Link::Lost { since };
-            tracing::warn!("the connection to zookeeper is lost");
+            tracing::warn!("the connection to ZooKeeper is lost");
         }
         was
     });

@@ -7,7 +7,9 @@ use super::keys::{Key, Section};
 use super::layer::{Layer, Slot, resolve};
 use super::problem::{Place, Problems, Wrong};
 use super::source;
-use super::value::{BookieVersion, Value};
+use super::value::Value;
+use super::version::BookieVersion;
+use crate::health::judge::{ANY_FULL_DEFAULT_SINCE, ANY_FULL_SINCE};
 use crate::health::policy::Policy;
 
 /// The bookie beside which the agent runs.
@@ -19,6 +21,8 @@ pub struct BookieConfig {
     pub file: BookieConf,
     /// BookKeeper's version.
     pub version: Option<BookieVersion>,
+    /// Its id in ZooKeeper, by our own file or its own; none where neither says it.
+    pub id: Option<String>,
     /// Its admin HTTP server, without a final slash.
     pub admin_url: Option<String>,
     /// Certificates that the admin server's own is checked against.
@@ -97,6 +101,7 @@ pub(super) fn settle(
     let bookie = BookieConfig {
         conf: path(Key::Conf),
         version: slots.slot(Key::Version).version(),
+        id: slots.slot(Key::BookieId).text(),
         admin_url: slots.slot(Key::AdminUrl).text(),
         admin_ca: path(Key::AdminCa),
         admin_cert: path(Key::AdminCert),
@@ -141,11 +146,28 @@ fn certificate(slots: &Layer, problems: &mut Problems) {
     }
 }
 
-/// `enforce` needs to reach the bookie and its cluster, and to know its name there.
-pub(super) fn can_enforce(settled: &Settled, zookeeper: bool, problems: &mut Problems) {
-    let Some(bookie) = settled.bookie.as_ref().filter(|bookie| bookie.enforce) else {
+/// To keep a bookie in a mode, whether by `enforce` or by `mode set`, it and its cluster have to be reached, and its
+/// name there be known. `enforce` cannot do without.
+pub(super) fn can_keep(settled: &Settled, zookeeper: bool, problems: &mut Problems) {
+    let Some(bookie) = &settled.bookie else {
         return;
     };
+    let is_missing =
+        |key: Key, value: &Option<String>| value.is_none() && !settled.slots.slot(key).is_broken();
+    let no_id = is_missing(Key::BookieId, &bookie.id);
+    let remedy_id = "set bookie.id to the bookie's name in ZooKeeper under cookies";
+    if !bookie.enforce {
+        // Who has no ZooKeeper here wants to watch and no more.
+        if no_id && zookeeper {
+            let problem =
+                "is not known: there is nothing of its cluster, and its mode cannot be set";
+            let place = bookie.conf.as_ref().map(|conf| Place::file(conf, None));
+            let place = place.unwrap_or(Place::Derived);
+            let warning = Wrong::new(problem, remedy_id);
+            problems.warn(warning.at(place, Key::BookieId.path(), ""));
+        }
+        return;
+    }
     let slot = settled.slots.slot(Key::Control);
     let mut needs = |missing: bool, problem: &str, remedy: &str| {
         if missing {
@@ -154,7 +176,7 @@ pub(super) fn can_enforce(settled: &Settled, zookeeper: bool, problems: &mut Pro
         }
     };
     needs(
-        bookie.admin_url.is_none() && !settled.slots.slot(Key::AdminUrl).is_broken(),
+        is_missing(Key::AdminUrl, &bookie.admin_url),
         "needs the bookie's admin HTTP server, and none is named",
         "set httpServerEnabled=true in the bookie's file, or bookie.admin_url",
     );
@@ -164,15 +186,11 @@ pub(super) fn can_enforce(settled: &Settled, zookeeper: bool, problems: &mut Pro
         "name the bookie's file with bookie.conf, or set zookeeper.metadata_service_uri",
     );
     needs(
-        bookie.file.id().is_none(),
-        "needs the bookie's id, and its file does not say it",
-        "set bookieId or advertisedAddress in the bookie's file, as it is in ZooKeeper under cookies",
+        no_id,
+        "needs the bookie's id, and neither file says it",
+        remedy_id,
     );
 }
-
-/// BookKeeper's releases in which the any-full key began to count, and began to be the default.
-const ANY_FULL_SINCE: (u32, u32) = (4, 16);
-const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
 
 /// Whether one full directory makes the bookie itself read-only; none where nobody can say.
 fn of_bookie(bookie: &BookieConfig) -> Option<bool> {

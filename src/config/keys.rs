@@ -316,13 +316,15 @@ keys! {
             "What relative directories in the bookie's file are relative to.";
         Version "version", Kind::Version, Eg("\"4.17.3\""), Reload,
             "BookKeeper's version: what an absent key of its file means differs between versions.";
-        AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Reload,
+        BookieId "id", Kind::BookieId, Eg("\"10.0.0.3:3181\""), Restart,
+            "The bookie's id in ZooKeeper, as under `cookies`; from its file's bookieId, or advertisedAddress and bookiePort, if not set.";
+        AdminUrl "admin_url", Kind::Url, Eg("\"http://127.0.0.1:8080\""), Restart,
             "The bookie's admin HTTP server; from its file if that enables one. It is asked for little more than its state, once a second.";
-        AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Reload,
+        AdminCa "admin_ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Restart,
             "Certificates that the admin server's own is checked against.";
-        AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Reload,
+        AdminCert "admin_cert", Kind::Path, Eg("\"/etc/dirkeeper/client.pem\""), Restart,
             "Client certificate for an admin server that asks for one.";
-        AdminKeyFile "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Reload,
+        AdminKeyFile "admin_key", Kind::Path, Eg("\"/etc/dirkeeper/client.key\""), Restart,
             "Its key.";
         Control "control", Kind::Choice(&["observe", "enforce"]), Is("\"observe\""), Reload,
             "observe: say which mode the disks allow, change nothing but by `mode set`. enforce: keep the bookie in it; needs its admin server and ZooKeeper.";

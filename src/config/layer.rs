@@ -10,7 +10,8 @@ use toml::de::DeValue;
 
 use super::keys::{Key, Preset};
 use super::problem::{Place, Problem, Wrong};
-use super::value::{BookieVersion, Secret, Value};
+use super::value::{Secret, Value};
+use super::version::BookieVersion;
 use crate::health::event::EventKind;
 
 /// The value of a key and where it stands. No value: what stands there is wrong and was reported,

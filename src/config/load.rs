@@ -89,7 +89,7 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
         dirs::required(&settings.node, Key::AlertmanagerUrls, place, &mut problems);
     }
     whole(&node, &dirs, &mut problems);
-    bookie::can_enforce(&bookie, zookeeper.is_some(), &mut problems);
+    bookie::can_keep(&bookie, zookeeper.is_some(), &mut problems);
     let mut config = finish(node, dirs, (hooks, webhooks), bookie, files, problems)?;
     config.zookeeper = zookeeper;
     Ok(config)
@@ -102,9 +102,16 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
 /// All problems of all sources; nothing of the new configuration is to be used then.
 pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
     let mut config = load(sources)?;
+    other_bookie(&config, old)?;
     for row in KEYS.iter().filter(|row| row.change == Change::Restart) {
-        let before = old.origin.node.slot(row.key);
-        let after = config.origin.node.slot(row.key);
+        let (before, layer) = match row.section {
+            Section::Bookie => (old.origin.bookie.as_ref(), config.origin.bookie.as_mut()),
+            _ => (Some(&old.origin.node), Some(&mut config.origin.node)),
+        };
+        let (Some(before), Some(layer)) = (before, layer) else {
+            continue;
+        };
+        let (before, after) = (before.slot(row.key), layer.slot(row.key));
         if before.value == after.value {
             continue;
         }
@@ -118,7 +125,13 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
             "restart the agent",
         );
         config.warnings.push(after.problem(row.key, warning));
-        config.origin.node.set(row.key, before);
+        layer.set(row.key, before);
+    }
+    if let (Some(bookie), Some(old)) = (&mut config.bookie, &old.bookie) {
+        bookie.admin_url.clone_from(&old.admin_url);
+        bookie.admin_ca.clone_from(&old.admin_ca);
+        bookie.admin_cert.clone_from(&old.admin_cert);
+        bookie.admin_key.clone_from(&old.admin_key);
     }
     config.listen = old.listen;
     config.state_dir.clone_from(&old.state_dir);
@@ -131,6 +144,25 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
     config.zookeeper.clone_from(&old.zookeeper);
     config.alertmanager.clone_from(&old.alertmanager);
     Ok(config)
+}
+
+/// The directories would be those of another bookie than the one whose mode is kept.
+fn other_bookie(new: &Config, old: &Config) -> Result<(), Problems> {
+    let id = |config: &Config| config.bookie.as_ref().and_then(|bookie| bookie.file.id());
+    let (Some(before), Some(after)) = (id(old), id(new)) else {
+        return Ok(());
+    };
+    if before == after {
+        return Ok(());
+    }
+    let wrong = Wrong::new(
+        format!("is the file of the bookie {after}, and the agent is that of {before}"),
+        "restart the agent",
+    );
+    let mut problems = Problems::default();
+    let slots = new.origin.bookie.as_ref().unwrap_or(&new.origin.node);
+    problems.error(slots.slot(Key::Conf).problem(Key::Conf, wrong));
+    Err(problems)
 }
 
 /// The command line, laid over the configuration file.

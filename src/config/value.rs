@@ -9,6 +9,7 @@ use toml::de::DeValue;
 
 use super::problem::Wrong;
 use super::url::{url, urls};
+use super::version::BookieVersion;
 use super::zookeeper;
 use crate::health::dir::{path_text, steers};
 use crate::health::event::EventKind;
@@ -46,6 +47,8 @@ pub(super) enum Kind {
     /// Path of a node in ZooKeeper.
     Node,
     Version,
+    /// Name of a node in ZooKeeper.
+    BookieId,
     /// One of these words.
     Choice(&'static [&'static str]),
     /// `"bookie"`, true or false.
@@ -82,48 +85,6 @@ pub struct Secret(pub String);
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret")
-    }
-}
-
-/// Version of BookKeeper. What an absent key of the bookie's file means differs between versions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BookieVersion {
-    /// 4.
-    pub major: u32,
-    /// 17.
-    pub minor: u32,
-    /// Patch level, where it is said.
-    pub patch: Option<u32>,
-}
-
-impl BookieVersion {
-    /// At least that release, whatever the patch level.
-    #[must_use]
-    pub fn at_least(self, major: u32, minor: u32) -> bool {
-        (self.major, self.minor) >= (major, minor)
-    }
-
-    fn parse(text: &str) -> Option<BookieVersion> {
-        let mut parts = text.split('.').map(|part| part.parse::<u32>().ok());
-        let version = BookieVersion {
-            major: parts.next()??,
-            minor: parts.next()??,
-            patch: match parts.next() {
-                Some(patch) => Some(patch?),
-                None => None,
-            },
-        };
-        parts.next().is_none().then_some(version)
-    }
-}
-
-impl std::fmt::Display for BookieVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)?;
-        match self.patch {
-            Some(patch) => write!(f, ".{patch}"),
-            None => Ok(()),
-        }
     }
 }
 
@@ -166,6 +127,7 @@ impl Kind {
             | Kind::Auth
             | Kind::Node
             | Kind::Version
+            | Kind::BookieId
             | Kind::Choice(_)
             | Kind::Name => match raw.as_str() {
                 Some(text) => self.parse_text(text),
@@ -186,6 +148,7 @@ impl Kind {
             Kind::Version => BookieVersion::parse(text)
                 .map(Value::Version)
                 .ok_or_else(|| Wrong::new("is not a version", "write it like \"4.17.3\"")),
+            Kind::BookieId => zookeeper::bookie_id(text).map(Value::Text),
             Kind::Choice(words) if !words.contains(&text) => Err(Wrong::new(
                 "is not one of the words that are known here",
                 format!("write {}", one_of(words)),
@@ -216,6 +179,7 @@ impl Kind {
             Kind::Auth => "scheme, user and password".to_owned(),
             Kind::Node => "absolute path in ZooKeeper".to_owned(),
             Kind::Version => "version".to_owned(),
+            Kind::BookieId => "id of a bookie".to_owned(),
             Kind::Choice(words) => one_of(words),
             Kind::AnyFull => "\"bookie\", true or false".to_owned(),
             Kind::Name => "name".to_owned(),

@@ -174,18 +174,29 @@ pub(super) fn auth(text: &str) -> Result<Secret, Wrong> {
     }
 }
 
+/// The id of a bookie, which is the name of its nodes; `readonly` is one of BookKeeper's own beside them.
+pub(super) fn bookie_id(text: &str) -> Result<String, Wrong> {
+    if is_no_name(text) || text.contains('/') || text == "readonly" {
+        let problem = "cannot be a bookie's id";
+        return Err(Wrong::new(problem, "write it like \"10.0.0.3:3181\""));
+    }
+    Ok(text.to_owned())
+}
+
 /// The path of a node that is not the root itself.
 pub(super) fn node(text: &str) -> Result<String, Wrong> {
     let remedy = "write it like \"/dirkeeper\"";
     let Some(inner) = text.strip_prefix('/') else {
         return Err(Wrong::new("does not begin with a slash", remedy));
     };
-    let bad = |name: &str| {
-        name.is_empty() || name == "." || name == ".." || name.chars().any(char::is_control)
-    };
-    if inner.split('/').any(bad) {
+    if inner.split('/').any(is_no_name) {
         let problem = "has a part that is empty, relative or not printable";
         return Err(Wrong::new(problem, remedy));
     }
     Ok(text.to_owned())
+}
+
+/// ZooKeeper takes no node that is called so.
+fn is_no_name(name: &str) -> bool {
+    name.is_empty() || name == "." || name == ".." || name.chars().any(char::is_control)
 }

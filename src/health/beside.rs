@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::bookkeeper;
 use super::moment::Timestamp;
+use super::policy::Mode;
 
 /// `GET /api/v1/bookie/state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,18 @@ pub struct BookieState {
     pub shutting_down: bool,
     /// `availableForHighPriorityWrites`; none where the answer has no such field.
     pub high_priority_writes: Option<bool>,
+}
+
+impl BookieState {
+    /// The mode of a bookie that serves. One that ends answers read-only, and is not in any mode.
+    #[must_use]
+    pub fn mode(self) -> Option<Mode> {
+        let mode = match self.read_only {
+            true => Mode::ReadOnly,
+            false => Mode::Writable,
+        };
+        (self.running && !self.shutting_down).then_some(mode)
+    }
 }
 
 /// `GET /api/v1/bookie/gc/suspend_compaction` (from 4.16.0).
@@ -86,6 +99,14 @@ pub struct Member {
     pub below_floor: bool,
 }
 
+impl Member {
+    /// Clients may write to it. In both lists is read-only: so they treat it (W34).
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.registration.writable && !self.registration.read_only
+    }
+}
+
 /// What an agent publishes about its bookie.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AgentStatus {
@@ -97,6 +118,19 @@ pub struct AgentStatus {
     pub enforces: bool,
     /// When it said so, milliseconds since the epoch.
     pub at: u64,
+}
+
+impl AgentStatus {
+    /// The same but for the time, which changes each second.
+    #[must_use]
+    pub fn says_the_same(&self, other: &AgentStatus) -> bool {
+        let at = self.at;
+        *self
+            == AgentStatus {
+                at,
+                ..other.clone()
+            }
+    }
 }
 
 /// The whole cluster at one instant.

@@ -4,14 +4,15 @@
 //!
 //! Reading order: `moment`, `dir`, `observation`, `status`, then the three axes `space`, `access`
 //! (with `identity`) and `latency` (with `outlier`), `forecast`, `policy`, `node`, `event`, `snapshot`,
-//! `schedule`, `track` (one directory) and `tracker`, which joins them. `journal`, `restart` and `layout`
-//! judge what the bookie needs beside; `bookie` joins them with the tracks. `beside` is what is heard
-//! of the bookie and its cluster, `claim` who holds its mode, `judge` what follows from that. `words`: numbers for people.
+//! `schedule`, `track` (one directory), `tracks` (the list) and `tracker`, which joins them, with the `pins`
+//! of all. `journal`, `restart` and `layout` judge the files that the bookie needs; `bookie_files` joins them with
+//! the tracks. `beside` is what is heard of the bookie and its cluster, `claim` who holds its mode, `judge`
+//! what follows from that. `words`: numbers for people.
 
 pub mod access;
 pub mod ballast;
 pub mod beside;
-mod bookie;
+mod bookie_files;
 pub mod bookkeeper;
 pub mod claim;
 pub mod dir;
@@ -27,6 +28,7 @@ pub mod moment;
 pub mod node;
 pub mod observation;
 pub mod outlier;
+mod pins;
 pub mod policy;
 pub mod restart;
 mod root_disk;
@@ -36,5 +38,6 @@ pub mod space;
 pub mod status;
 pub mod track;
 pub mod tracker;
+mod tracks;
 mod view;
 pub mod words;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::ballast::BallastView;
-use super::beside::BesideView;
+use super::beside::{AgentStatus, BesideView};
 use super::claim::Claim;
 use super::dir::{DirId, Role, Thresholds};
 use super::event::{Event, EventKind};
@@ -58,6 +58,23 @@ pub struct Snapshot {
     pub prober_restarts: u64,
     /// Children that did not end when killed and were left behind.
     pub children_abandoned: u64,
+}
+
+impl Snapshot {
+    /// What the agent says of its bookie to others; none before each directory was judged once.
+    #[must_use]
+    pub fn agent_status(&self) -> Option<AgentStatus> {
+        // Unknown is the least of them.
+        let over = |least: SpaceStatus| self.dirs.iter().any(|dir| least <= dir.space_status);
+        let mut dirs = self.dirs.iter();
+        let unusable = dirs.any(|dir| dir.access_status.is_unusable());
+        self.ready.then(|| AgentStatus {
+            over_warn: over(SpaceStatus::AlmostFull),
+            full: over(SpaceStatus::Full) || unusable,
+            enforces: self.mode.control == "enforce",
+            at: self.time.0.unsigned_abs(),
+        })
+    }
 }
 
 /// How many events the snapshot keeps: an hour of one event every 14 s, 256 × about 1 KiB.

@@ -79,12 +79,7 @@ impl SpaceAxis {
         }
         self.unknown = None;
         let level = level(space, limits);
-        let with_owed = Space {
-            available: space.available.saturating_sub(owed),
-            ..*space
-        };
-        let below = below_low_watermark(&with_owed, limits);
-        let target = self.target(now, level, below, space, limits);
+        let target = self.target(now, level, space, limits, owed);
         if target != self.known || !self.seen {
             self.known = target;
             self.reason = self.refused.clone().filter(|_| target == SpaceStatus::Full);
@@ -116,10 +111,12 @@ impl SpaceAxis {
     #[must_use]
     pub fn wants_bytes(&self, space: &Space, limits: &Thresholds) -> bool {
         let refused = self.refused.as_ref();
-        let over = usage_ratio(space).is_some_and(|usage| usage > limits.full)
-            || space.available < limits.full_available;
+        let over = || {
+            usage_ratio(space).is_some_and(|usage| usage > limits.full)
+                || space.available < limits.full_available
+        };
         self.status() == SpaceStatus::Full
-            && (over || refused.is_some_and(|reason| reason.cause != Cause::Inodes))
+            && (refused.is_some_and(|reason| reason.cause != Cause::Inodes) || over())
     }
 
     /// A write was refused and none has succeeded since.
@@ -132,9 +129,9 @@ impl SpaceAxis {
         &mut self,
         now: Elapsed,
         level: Level,
-        below: bool,
         space: &Space,
         limits: &Thresholds,
+        owed: u64,
     ) -> SpaceStatus {
         if level == Level::Full || self.refused.is_some() {
             self.leaving_since = None;
@@ -146,7 +143,14 @@ impl SpaceAxis {
             SpaceStatus::Ok
         };
         match self.known {
-            SpaceStatus::Full => self.leave(now, below, limits.dwell, SpaceStatus::Full, plain),
+            SpaceStatus::Full => {
+                let with_owed = Space {
+                    available: space.available.saturating_sub(owed),
+                    ..*space
+                };
+                let below = below_low_watermark(&with_owed, limits);
+                self.leave(now, below, limits.dwell, SpaceStatus::Full, plain)
+            }
             SpaceStatus::AlmostFull if plain == SpaceStatus::Ok => {
                 let inodes = inode_ratio(space).unwrap_or(0.0);
                 if usage_ratio(space).is_some_and(|usage| usage < limits.warn - WARN_MARGIN)

@@ -2,12 +2,11 @@
 //! [`Node`]; the monitor loop owns it and is the only one to call it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::ballast::JOURNAL_STEP;
-use super::bookie::BookieWatch;
+use super::bookie_files::BookieWatch;
 use super::dir::{Dir, DirId};
 use super::event::{Event, EventKind};
 use super::forecast::HORIZON_SOON;
@@ -21,9 +20,10 @@ use super::policy::{Mode, Policy};
 use super::schedule::LookPlan;
 use super::snapshot::{DirView, Histogram, Sources};
 use super::space;
-use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus};
-use super::track::ballast::Beside;
+use super::status::{AccessStatus, Axis, Cause, Reason, Severity, SpaceStatus, Status};
+use super::track::ballast::Ballasts;
 use super::track::{AxisChange, Track};
+use super::tracks::Tracks;
 use super::view::{back_to_good, reason, view};
 use super::words::bytes_text;
 
@@ -34,10 +34,22 @@ const FORECAST_PART: u32 = 10;
 /// How often forecasts, siblings and reminders are considered; all are about minutes.
 const SLOW_TICK: Duration = Duration::from_secs(5);
 
+/// How a directory stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stand {
+    /// In one word.
+    pub status: Status,
+    /// Space axis.
+    pub space: SpaceStatus,
+    /// Access axis.
+    pub access: AccessStatus,
+}
+
 /// Decides for all directories of a node.
 #[derive(Debug, Clone)]
 pub struct Tracker {
-    pub(super) tracks: Vec<Track>,
+    pub(super) tracks: Tracks,
+    pub(super) ballasts: Ballasts,
     pub(super) policy: Policy,
     pub(super) bookie: BookieWatch,
     node: Node,
@@ -57,7 +69,8 @@ impl Tracker {
             .map(|operation| (operation, Histogram::default()))
             .collect();
         Tracker {
-            tracks: Vec::new(),
+            tracks: Tracks::default(),
+            ballasts: Ballasts::default(),
             policy,
             bookie: BookieWatch::default(),
             node: Node::default(),
@@ -78,7 +91,7 @@ impl Tracker {
         policy: Policy,
         mut pin: impl FnMut(&Dir) -> Option<Pin>,
     ) -> Vec<Event> {
-        let mut old = std::mem::take(&mut self.tracks);
+        let mut old = std::mem::take(&mut self.tracks).into_vec();
         let needs = policy.bookie.as_ref();
         let journal_step = needs.map_or(JOURNAL_STEP, |needs| needs.journal_step);
         for dir in dirs {
@@ -96,6 +109,7 @@ impl Tracker {
             track.journal_step = journal_step;
             self.tracks.push(track);
         }
+        self.ballasts = Ballasts::of(&mut self.tracks);
         self.policy = policy;
         self.node_events(now)
     }
@@ -111,19 +125,22 @@ impl Tracker {
         let Some(place) = self.place(id) else {
             return Vec::new();
         };
+        let is_mount = matches!(observation, Observation::Mounted(_));
+        let track = &mut self.tracks[place];
+        let room_before = track.high_priority_room().map(|room| room.enough);
+        let emergency = track.emergency;
         if let Observation::Looked(look) = &observation {
             for (operation, duration) in &look.durations {
                 if let Some(histogram) = self.histograms.get_mut(operation) {
                     histogram.observe(*duration);
                 }
             }
-            self.tracks[place].beside = Beside::of(&self.tracks, place);
+            track.beside = self.ballasts.beside(track);
+            track.looked(now, look);
+        } else {
+            track.observe(now, observation);
         }
-        let is_mount = matches!(observation, Observation::Mounted(_));
-        let track = &mut self.tracks[place];
-        let room_before = track.high_priority_room().map(|room| room.enough);
-        let emergency = track.emergency;
-        track.observe(now, observation);
+        self.ballasts.follow(&mut self.tracks, place);
         if is_mount {
             self.doubt();
         }
@@ -176,14 +193,14 @@ impl Tracker {
 
     /// A new prober has taken over: whatever was under way is not any more.
     pub fn void_looks(&mut self, now: Moment) {
-        for track in &mut self.tracks {
+        for track in self.tracks.iter_mut() {
             track.void_look(now);
         }
     }
 
     /// Something suspicious was seen: a full look as soon as possible. None for all directories.
     pub fn hurry(&mut self, now: Moment, id: Option<DirId>) {
-        for track in &mut self.tracks {
+        for track in self.tracks.iter_mut() {
             if id.is_none_or(|id| id == track.id) {
                 track.schedule.hurry(now.elapsed, true);
             }
@@ -204,25 +221,9 @@ impl Tracker {
         let Some(place) = self.place(id) else {
             return false;
         };
-        self.tracks[place].accept(now)
-    }
-
-    /// Takes over pins of an earlier run that became known only now. Each stands above the one that
-    /// was made meanwhile: that may be of the root disk, if a mount was missing at the start.
-    pub fn recall(&mut self, now: Moment, mut pin: impl FnMut(&Dir) -> Option<Pin>) {
-        for track in &mut self.tracks {
-            if let Some(pin) = pin(&track.dir) {
-                track.recall(now, pin);
-            }
-        }
-    }
-
-    /// Where the directory's path led when it was pinned.
-    #[must_use]
-    pub fn pinned_path(&self, id: DirId) -> Option<PathBuf> {
-        let track = &self.tracks[self.place(id)?];
-        let pin = track.pin.as_ref()?;
-        Some(pin.identity.canonical.clone())
+        let is_accepted = self.tracks[place].accept(now);
+        self.ballasts.follow(&mut self.tracks, place);
+        is_accepted
     }
 
     /// Which sources of observation work for a directory.
@@ -247,42 +248,6 @@ impl Tracker {
             more => format!(" (and {more} other directories)"),
         };
         Some(format!("a directory cannot be judged: {first}{others}"))
-    }
-
-    /// Directories that lead to the place of an earlier one, with that one: one disk is then judged,
-    /// and its space counted, twice.
-    #[must_use]
-    pub fn duplicates(&self) -> Vec<(&Dir, &Dir)> {
-        let canonical = |track: &'_ Track| {
-            let pin = track.pin.as_ref();
-            pin.map(|pin| (pin.identity.canonical.clone(), pin.identity.device))
-        };
-        let mut seen: BTreeMap<_, &Dir> = BTreeMap::new();
-        let mut duplicates = Vec::new();
-        for track in &self.tracks {
-            let Some(place) = canonical(track) else {
-                continue;
-            };
-            match seen.get(&place) {
-                Some(earlier) if earlier.path != track.dir.path => {
-                    duplicates.push((&track.dir, *earlier));
-                }
-                Some(_) => {}
-                None => drop(seen.insert(place, &track.dir)),
-            }
-        }
-        duplicates
-    }
-
-    /// Pins that changed since the last call.
-    pub fn take_changed_pins(&mut self) -> Vec<(Dir, Pin)> {
-        self.tracks
-            .iter_mut()
-            .filter_map(|track| {
-                let changed = std::mem::take(&mut track.pin_changed);
-                Some((track.dir.clone(), track.pin.clone().filter(|_| changed)?))
-            })
-            .collect()
     }
 
     /// Every directory was judged once, `unknown` by the prober's own trouble included.
@@ -319,6 +284,17 @@ impl Tracker {
     pub fn view(&self, now: Moment, id: DirId) -> Option<Arc<DirView>> {
         let track = &self.tracks[self.place(id)?];
         Some(Arc::new(view(track, now)))
+    }
+
+    /// How a directory stands, without the cost of a whole view. None for an unknown id.
+    #[must_use]
+    pub fn stand(&self, id: DirId) -> Option<Stand> {
+        let track = &self.tracks[self.place(id)?];
+        Some(Stand {
+            status: track.status_now(),
+            space: track.space.status(),
+            access: track.access.status(),
+        })
     }
 
     /// Something may be wrong with the directory, without proof yet.
@@ -364,7 +340,7 @@ impl Tracker {
         self.event_of_node(now, change, None)
     }
 
-    fn place(&self, id: DirId) -> Option<usize> {
+    pub(super) fn place(&self, id: DirId) -> Option<usize> {
         // Ids are given in rising order and directories keep theirs, so the place is nearly
         // always found at once.
         let guess = id.0 as usize;

@@ -143,9 +143,27 @@ mod tests {
 
     #[test]
     fn a_book_survives_its_document() {
+        // `cluster::claims` reads of it whether there is a claim.
+        assert_eq!(
+            String::from_utf8_lossy(&to_json(&Book::default())),
+            r#"{"version":1,"revision":0,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#
+        );
         for book in [Book::default(), book()] {
             assert_eq!(from_json(&to_json(&book)), Ok(book));
         }
+    }
+
+    /// Agents beside other bookies read it so (`cluster::claims`): one in which nothing stands holds nothing.
+    #[test]
+    fn a_book_without_claims_in_words() {
+        let book = Book {
+            revision: 3,
+            ..Book::default()
+        };
+        assert_eq!(
+            String::from_utf8_lossy(&to_json(&book)),
+            r#"{"version":1,"revision":3,"belowFloor":false,"releasing":false,"agent":null,"operator":null}"#
+        );
     }
 
     #[test]

@@ -4,25 +4,30 @@
 //! Order of an entering: claim into the state store and ZooKeeper; lock of the cluster; the floor, from lists
 //! that are read now; PUT; state and registration read back; lock released.
 
+mod put;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
+use self::put::NO_READ_ONLY;
 use super::claims;
 use super::plan::book::Book;
 use super::plan::keeper::{Control, Keeper, Outcome, Settings, Step, World};
-use crate::bookie::{AdminClient, AdminError};
+use crate::bookie::AdminClient;
+use crate::bookie::watch::NewestState;
 use crate::clock::Clock;
-use crate::cluster::{Cluster, ClusterError, floor};
-use crate::health::beside::{BookieState, Session};
+use crate::cluster::{Cluster, ClusterError, ModeLock, floor};
+use crate::health::beside::Session;
 use crate::health::claim::{Claim, Kept, ModeOrder};
 use crate::health::dir::{Role, path_text};
 use crate::health::moment::Elapsed;
 use crate::health::policy::Mode;
 use crate::health::snapshot::Snapshot;
 use crate::health::status::AccessStatus;
+use crate::report;
 use crate::state::Store;
 
 /// Nothing happens unseen for longer: an answer that was lost heals at the next turn.
@@ -31,7 +36,7 @@ const TURN: Duration = Duration::from_secs(1);
 /// What the bookie said so long ago is not what it says now: its state is asked each second, in one second.
 const FRESH: Duration = Duration::from_secs(3);
 
-/// How often claims of drain jobs are read; before a read-only ends they are read once more.
+/// How often the claims in ZooKeeper are read; before a read-only ends they are read once more.
 const FOREIGN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the lock of the cluster is waited for. Each holder needs a PUT and a registration, some 100 ms.
@@ -40,20 +45,20 @@ pub const LOCK_WAIT: Duration = Duration::from_secs(5);
 /// How long a person who asks waits for that lock; the question itself is answered within 4 s or not at all.
 const MAY_STOP_WAIT: Duration = Duration::from_secs(1);
 
-/// How long the new registration is waited for under the lock, so that the next one counts right.
-const REGISTRATION_WAIT: Duration = Duration::from_secs(3);
-const REGISTRATION_LOOK: Duration = Duration::from_millis(50);
-
 /// Steps in one turn: claim, PUT, and the end of a claim; more would be a circle.
 const STEPS: usize = 4;
 
-/// Its file, which is read too, may have been changed since.
-const NO_READ_ONLY: &str = "the bookie was started with readOnlyModeEnabled=false: it refuses read-only, and some versions shut down instead";
+const CHANGED: &str = "what was seen has changed while the lock was waited for";
+
+/// ZooKeeper ends no session of a bookie earlier: its least time-out is two ticks of 2 s.
+const OUTAGE: Duration = Duration::from_secs(4);
+
+/// After a longer one the bookie may have to register again, while its old node is there until its own session
+/// time-out (`zkTimeout`, 10 s) is over. A change of its mode in the meantime gets no answer, and has ended
+/// a bookie (measured with 4.17.3: exit code 4, the old node still existed).
+const CALM: Duration = Duration::from_secs(15);
 
 const NO_ZOOKEEPER: &str = "no ZooKeeper is configured";
-
-/// The newest answer to "what state are you in", and when it was asked for.
-pub type Newest = Option<(Elapsed, Result<BookieState, String>)>;
 
 /// An order, and whom to tell what came of it.
 pub type Ordered = (ModeOrder, oneshot::Sender<Result<String, String>>);
@@ -69,7 +74,7 @@ pub struct Parts {
     /// Its admin HTTP server.
     pub admin: AdminClient,
     /// The newest state, as the poll saw it.
-    pub state: watch::Receiver<Newest>,
+    pub state: watch::Receiver<NewestState>,
     /// ZooKeeper; without it no PUT is ever sent.
     pub cluster: Option<Cluster>,
     /// Where the book is kept beside.
@@ -102,7 +107,10 @@ pub async fn keep(mut parts: Parts) {
         foreign: Vec::new(),
         foreign_at: None,
         newest: None,
+        lost_at: None,
+        calm_at: None,
         said: None,
+        logged: None,
         problem,
         parts,
     };
@@ -119,8 +127,14 @@ struct Task {
     foreign: Vec<Claim>,
     foreign_at: Option<Elapsed>,
     /// What a look of ours saw after a PUT, newer than the poll's.
-    newest: Newest,
+    newest: NewestState,
+    /// ZooKeeper has been away since then.
+    lost_at: Option<Elapsed>,
+    /// No PUT before: see [`CALM`].
+    calm_at: Option<Elapsed>,
     said: Option<Kept>,
+    /// The last line about what was in the way.
+    logged: Option<String>,
     problem: Option<String>,
 }
 
@@ -160,22 +174,37 @@ impl Task {
         };
         let outcome = match &step {
             Step::Keep(book) => self.write(book).await,
-            Step::Enter => self.enter(&world).await,
+            Step::Enter => self.enter().await,
             Step::Leave => self.leave().await,
         };
         let went = outcome == Outcome::Done;
-        match &outcome {
-            Outcome::Done => tracing::info!("mode: {}", words(&step)),
-            outcome => tracing::warn!("mode: {}: {outcome:?}", words(&step)),
-        }
+        self.log(&step, &outcome);
         self.keeper.done(self.parts.clock.now(), &step, outcome);
         went
+    }
+
+    /// What is in the way is logged once: it may stay there for hours, and is tried again each quarter of a minute.
+    fn log(&mut self, step: &Step, outcome: &Outcome) {
+        let (did, failed) = words(step);
+        match outcome {
+            Outcome::Done => {
+                self.logged = None;
+                tracing::info!("{did}");
+            }
+            Outcome::Held(why) | Outcome::Refused(why) => {
+                let line = format!("{failed}: {why}");
+                if self.logged.as_ref() != Some(&line) {
+                    tracing::warn!("{line}");
+                    self.logged = Some(line);
+                }
+            }
+        }
     }
 
     fn world(&mut self) -> World {
         let snapshot = Arc::clone(&self.parts.snapshots.borrow_and_update());
         let now = self.parts.clock.elapsed();
-        let fresh = |newest: &Newest| {
+        let fresh = |newest: &NewestState| {
             let (at, state) = newest.as_ref()?;
             let state = state.as_ref().ok().copied();
             (now.saturating_sub(*at) <= FRESH).then_some((*at, state))
@@ -192,7 +221,7 @@ impl Task {
             reason: snapshot.mode.reason.clone(),
             hung: hung(&snapshot),
             bookie: newest.and_then(|(_, state)| state),
-            store_lost: self.store_lost(),
+            store_lost: self.store_lost().or_else(|| self.restless()),
             foreign: self.foreign.clone(),
         }
     }
@@ -209,22 +238,36 @@ impl Task {
         }
     }
 
-    /// Reads what ZooKeeper holds: our book once a session, claims of others now and then.
+    /// ZooKeeper is back, and the bookie may not be yet.
+    fn restless(&self) -> Option<String> {
+        let calm = self.calm_at.filter(|at| self.parts.clock.elapsed() < *at);
+        calm.map(|_| "ZooKeeper has only just come back, and the bookie registers again".to_owned())
+    }
+
+    /// Reads what ZooKeeper holds: our book and the claims of others, now and then and in each new session.
     async fn learn(&mut self) {
         let Some(cluster) = self.parts.cluster.clone() else {
             return;
         };
+        let now = self.parts.clock.elapsed();
         if cluster.session() != Session::Connected {
             // Another may have written meanwhile.
             self.known = None;
+            self.lost_at.get_or_insert(now);
             return;
         }
-        if !matches!(self.known, Some(Ok(()))) {
+        if let Some(lost) = self.lost_at.take()
+            && OUTAGE <= now.saturating_sub(lost)
+        {
+            self.calm_at = Some(now + CALM);
+        }
+        let due = |at: Elapsed| FOREIGN_INTERVAL <= now.saturating_sub(at);
+        let due = self.foreign_at.is_none_or(due);
+        // Ours too: somebody may have deleted it, or be a second agent of this bookie.
+        if due || !matches!(self.known, Some(Ok(()))) {
             self.known = Some(self.read_book(&cluster).await);
         }
-        let now = self.parts.clock.elapsed();
-        let due = |at: Elapsed| FOREIGN_INTERVAL <= now.saturating_sub(at);
-        if self.foreign_at.is_none_or(due) {
+        if due {
             let _ = self.read_foreign(&cluster).await;
         }
     }
@@ -232,9 +275,11 @@ impl Task {
     async fn read_book(&mut self, cluster: &Cluster) -> Result<(), String> {
         let id = &self.parts.bookie_id;
         let found = cluster.own_claims(id).await;
-        let found = found.map_err(|error| error.words())?;
+        let found = found.map_err(|error| report::text(&error))?;
         let (book, version) = match found {
             None => (Book::default(), None),
+            // A drain job has made the node, to put its own claim below it.
+            Some((bytes, version)) if bytes.is_empty() => (Book::default(), Some(version)),
             Some((bytes, version)) => {
                 let book = claims::from_json(&bytes).map_err(|error| {
                     format!(
@@ -267,7 +312,7 @@ impl Task {
             Ok(version) => self.version = Some(version),
             Err(error) => {
                 // Whether it was written is not known, or another wrote: what is there is read again.
-                let why = format!("the claims were not written: {}", error.words());
+                let why = format!("the claims were not written: {}", report::text(&error));
                 self.known = Some(self.read_book(&cluster).await);
                 if self.keeper.book() != book || !self.keeper.is_durable() {
                     return Outcome::Held(why);
@@ -281,27 +326,32 @@ impl Task {
         Outcome::Done
     }
 
-    async fn enter(&mut self, world: &World) -> Outcome {
+    async fn enter(&mut self) -> Outcome {
         let Some(cluster) = self.parts.cluster.clone() else {
             return Outcome::Held(NO_ZOOKEEPER.to_owned());
         };
         let lock = match cluster.lock_mode(LOCK_WAIT).await {
             Ok(lock) => lock,
             Err(error) => {
-                return Outcome::Held(format!("the lock of the cluster: {}", error.words()));
+                return Outcome::Held(format!("the lock of the cluster: {}", report::text(&error)));
             }
         };
-        let outcome = self.enter_locked(&cluster, world).await;
+        let outcome = self.enter_locked(&cluster, &lock).await;
         lock.release().await;
         outcome
     }
 
-    async fn enter_locked(&mut self, cluster: &Cluster, world: &World) -> Outcome {
-        // Read now, so it is also the proof that ZooKeeper answers.
+    async fn enter_locked(&mut self, cluster: &Cluster, lock: &ModeLock) -> Outcome {
+        // The lock may have taken seconds: what was in no way then may be by now.
+        let now = self.parts.clock.now();
+        let world = self.world();
+        if self.keeper.next(now, &world) != Some(Step::Enter) {
+            return Outcome::Held(CHANGED.to_owned());
+        }
         let view = match cluster.view().await {
             Ok(view) => view,
             Err(error) => {
-                let why = error.words();
+                let why = report::text(&error);
                 return Outcome::Held(format!("the bookies cannot be counted: {why}"));
             }
         };
@@ -319,14 +369,12 @@ impl Task {
             }
             below_floor = true;
         }
-        match self.parts.admin.read_only_enabled().await {
-            Ok(true) => {}
-            Ok(false) => return Outcome::Refused(NO_READ_ONLY.to_owned()),
-            Err(error) => return Outcome::Held(error.to_string()),
+        if let Some(outcome) = self.check(cluster, false).await {
+            return outcome;
         }
         let now = self.parts.clock.now();
         let before = self.keeper.book().clone();
-        if let Some(book) = self.keeper.begin(now, world, below_floor) {
+        if let Some(book) = self.keeper.begin(now, &world, below_floor) {
             match self.write(&book).await {
                 Outcome::Done => self.keeper.done(now, &Step::Keep(book), Outcome::Done),
                 other => {
@@ -335,26 +383,7 @@ impl Task {
                 }
             }
         }
-        match self.put(true).await {
-            Outcome::Done => {}
-            other => return other,
-        }
-        let registered = async {
-            let mut looks = interval(REGISTRATION_LOOK);
-            loop {
-                looks.tick().await;
-                let found = cluster.registration(&id).await;
-                if found.is_ok_and(|found| found.read_only && !found.writable) {
-                    return;
-                }
-            }
-        };
-        if timeout(REGISTRATION_WAIT, registered).await.is_err() {
-            return Outcome::Held(
-                "the bookie answers that it is read-only, and is not registered so".to_owned(),
-            );
-        }
-        Outcome::Done
+        self.put_sure(cluster, true, Some(lock)).await
     }
 
     async fn leave(&mut self) -> Outcome {
@@ -363,7 +392,10 @@ impl Task {
         };
         // A drain may have claimed it meanwhile; the read also shows that ZooKeeper answers.
         if let Err(error) = self.read_foreign(&cluster).await {
-            return Outcome::Held(format!("ZooKeeper does not answer: {}", error.words()));
+            return Outcome::Held(format!(
+                "ZooKeeper does not answer: {}",
+                report::text(&error)
+            ));
         }
         let ordered = self.keeper.book().order().is_some();
         if !ordered
@@ -374,30 +406,12 @@ impl Task {
         {
             return Outcome::Held(format!("it is held by a drain: {}", claim.reason));
         }
-        self.put(false).await
-    }
-
-    /// Sends the PUT and reads back: an answer of success is not believed (BookKeeper #3881).
-    async fn put(&mut self, read_only: bool) -> Outcome {
-        if let Err(error) = self.parts.admin.set_read_only(read_only).await {
-            return match error {
-                error if error.is_refusal() => Outcome::Refused(error.to_string()),
-                // It may take effect later: the next turns see it.
-                error => Outcome::Held(error.to_string()),
-            };
+        match self.check(&cluster, true).await {
+            Some(Outcome::Refused(why)) if why == NO_READ_ONLY => {}
+            Some(outcome) => return outcome,
+            None => {}
         }
-        let asked = self.parts.clock.elapsed();
-        let state = self.parts.admin.state().await;
-        let seen = state.as_ref().map(|state| state.read_only).ok();
-        let text = |error: AdminError| error.to_string();
-        self.newest = Some((asked, state.map_err(text)));
-        if seen == Some(read_only) {
-            return Outcome::Done;
-        }
-        let mode = if read_only { "read-only" } else { "writable" };
-        Outcome::Held(format!(
-            "the bookie answered the PUT with success and is not {mode}"
-        ))
+        self.put_sure(&cluster, false, None).await
     }
 
     async fn obey(&mut self, (order, answer): Ordered) {
@@ -414,9 +428,11 @@ impl Task {
                 })
                 .await
                 .map(|()| match mode {
-                    Mode::ReadOnly => "the bookie is held read-only".to_owned(),
+                    Mode::ReadOnly => {
+                        "the claim is kept, the bookie follows: see `dirkeeper mode show`".to_owned()
+                    }
                     Mode::Writable => {
-                        "the bookie is told to be writable, and not held read-only for its disks"
+                        "the claim is kept, the bookie is told to be writable once: see `dirkeeper mode show`"
                             .to_owned()
                     }
                 }),
@@ -426,7 +442,7 @@ impl Task {
                     keeper.release().then_some(()).ok_or_else(nothing)
                 })
                 .await
-                .map(|()| "the operator's claim ends".to_owned()),
+                .map(|()| "the operator's claim ends: see `dirkeeper mode show` for others".to_owned()),
         };
         // One who has gone away is not told.
         let _ = answer.send(result);
@@ -472,7 +488,7 @@ impl Task {
                 "no ZooKeeper is configured: nobody knows how many bookies are left".to_owned(),
             );
         };
-        let text = |error: ClusterError| error.words();
+        let text = |error: ClusterError| report::text(&error);
         let lock = cluster.lock_mode(MAY_STOP_WAIT).await.map_err(text)?;
         let result = async {
             let view = cluster.view().await.map_err(text)?;
@@ -523,10 +539,20 @@ fn hung(snapshot: &Snapshot) -> Option<String> {
     Some(format!("{} {how}", path_text(&dir.path)))
 }
 
-fn words(step: &Step) -> &'static str {
+/// What a step did, and what it did not.
+fn words(step: &Step) -> (&'static str, &'static str) {
     match step {
-        Step::Keep(_) => "claims written",
-        Step::Enter => "the bookie is made read-only",
-        Step::Leave => "the bookie is made writable",
+        Step::Keep(_) => (
+            "claims on the bookie's mode were written",
+            "claims on the bookie's mode were not written",
+        ),
+        Step::Enter => (
+            "the bookie was made read-only",
+            "the bookie is not made read-only",
+        ),
+        Step::Leave => (
+            "the bookie was made writable",
+            "the bookie is not made writable",
+        ),
     }
 }

@@ -4,7 +4,8 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Seek};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -24,6 +25,13 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 /// busy disk is never empty either, and taken for forgotten requests it would hide a hang.
 const IDLE_PART: u32 = 2;
 
+/// So many devices are read each for itself, from sysfs: four microseconds for each. The common file has
+/// all devices of the machine, and takes the kernel three for each of those.
+const FEW: usize = 16;
+
+/// A line of counters has seventeen numbers of twenty digits at most.
+const LINE: usize = 512;
+
 /// What the kernel says of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Reading {
@@ -38,6 +46,8 @@ struct Reading {
 #[derive(Debug, Default)]
 struct Disk {
     name: String,
+    /// Its own counters in sysfs.
+    own: Option<File>,
     /// Its folder in sysfs, if others count its requests too.
     head: Option<PathBuf>,
     reading: Option<Reading>,
@@ -101,12 +111,43 @@ impl Diskstats {
     }
 
     fn read_text(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
+        if self.disks.len() <= FEW && self.read_each(text).is_ok() {
+            return Ok(());
+        }
+        text.clear();
         let file = match &mut self.file {
             Some(file) => file,
             None => self.file.insert(File::open("/proc/diskstats")?),
         };
         file.rewind()?;
         file.read_to_end(text).map(drop)
+    }
+
+    /// The lines that the common file has of the devices that are followed.
+    fn read_each(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
+        for (device, disk) in &mut self.disks {
+            let Device { major, minor } = device;
+            let file = match &mut disk.own {
+                Some(file) => file,
+                None => {
+                    let folder = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))?;
+                    let name = folder.file_name().unwrap_or_default();
+                    disk.name = name.to_string_lossy().into_owned();
+                    disk.own.insert(File::open(folder.join("stat"))?)
+                }
+            };
+            write!(text, "{major} {minor} {} ", disk.name)?;
+            let mut line = [0; LINE];
+            match file.read_at(&mut line, 0) {
+                Ok(count) => text.extend_from_slice(&line[..count]),
+                Err(error) => {
+                    // The device is gone, and its number may be another one's by now.
+                    disk.own = None;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, text: &[u8], since: Duration) {
@@ -385,6 +426,33 @@ mod tests {
             assert_eq!(stats.written(&[SDB, SDC]), expected, "{text}");
         }
         assert_eq!(stats.written(&[]), None, "nobody knows what is below");
+    }
+
+    /// The two sources of the kernel say the same, of devices that rest meanwhile.
+    #[test]
+    fn each_device_for_itself_is_read_as_from_the_common_file() {
+        let common = || fs::read_to_string("/proc/diskstats").unwrap();
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        let before = common();
+        for line in before.lines() {
+            let Some(device) = device(&mut Fields(line.as_bytes())) else {
+                panic!("{line}");
+            };
+            let mut stats = Diskstats::default();
+            stats.follow([device].into_iter(), std::iter::empty());
+            let mut text = Vec::new();
+            // One that is gone by now cannot be read any more.
+            if stats.read_each(&mut text).is_ok() && common().lines().any(|now| now == line) {
+                let of_all: Vec<String> = words(line);
+                let own: Vec<String> = words(str::from_utf8(&text).unwrap());
+                assert_eq!(own, of_all);
+            }
+        }
+        let mut stats = Diskstats::default();
+        let none = Device { major: 0, minor: 0 };
+        stats.follow([none].into_iter(), std::iter::empty());
+        assert!(stats.read_each(&mut Vec::new()).is_err(), "no such device");
+        assert!(stats.read(HALF).is_ok() && !stats.is_known(none));
     }
 
     /// One request that the kernel forgot to count down, on a disk that works now and then.

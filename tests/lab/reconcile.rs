@@ -24,6 +24,9 @@ fn held_and_let_go(bench: &Bench, version: &str) {
     pair.is_let_go();
 }
 
+pub(crate) fn held_and_let_go_4_14_7(bench: &Bench) {
+    held_and_let_go(bench, "4.14.7");
+}
 pub(crate) fn held_and_let_go_4_16_6(bench: &Bench) {
     held_and_let_go(bench, "4.16.6");
 }

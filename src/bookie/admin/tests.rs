@@ -48,7 +48,7 @@ async fn a_bookie_is_asked_and_told() {
     })
     .await;
     assert!(client.state().await.unwrap().running);
-    assert!(!client.read_only_enabled().await.unwrap());
+    assert!(!client.server_config().await.unwrap().read_only_enabled);
     client.set_read_only(true).await.unwrap();
     assert!(client.compaction().await.unwrap().unwrap().major_suspended);
     assert!(client.gc_details().await.unwrap().is_empty());
@@ -56,7 +56,7 @@ async fn a_bookie_is_asked_and_told() {
     client.resume_compaction(true, false).await.unwrap();
     client.trigger_gc().await.unwrap();
     let refused = client.set_read_only(false).await.unwrap_err();
-    assert!(refused.may_take_effect(), "{refused}");
+    assert!(!refused.is_refusal(), "{refused}");
     assert_snapshot!(stub.asked().join("\n"), @r#"
     GET /api/v1/bookie/state
     GET /api/v1/config/server_config
@@ -131,7 +131,7 @@ async fn a_call_that_a_version_lacks_is_no_error_where_nobody_needs_it() {
     let (_, client) = server(|_| Reply::Body(404, String::new())).await;
     assert_eq!(client.compaction().await.unwrap(), None);
     let put = client.set_read_only(true).await.unwrap_err();
-    assert!(matches!(put, AdminError::Missing { .. }) && !put.may_take_effect());
+    assert!(matches!(put, AdminError::Missing { .. }) && put.is_refusal());
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn who_never_answers_is_not_asked_in_a_loop() {
     }
     // An order is not held back by that, and nobody may call it failed.
     let order = client.set_read_only(true).await.unwrap_err();
-    assert!(order.may_take_effect() && !order.was_not_asked(), "{order}");
+    assert!(!order.is_refusal() && !order.was_not_asked(), "{order}");
     lines.push(words(&order, stub.port));
     let further = client.set_read_only(true).await.unwrap_err();
     assert!(further.was_not_asked(), "{further}");

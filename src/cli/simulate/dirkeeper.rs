@@ -3,7 +3,6 @@
 //! was said of it last. The formats are in `docs/simulate.md`.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -16,9 +15,8 @@ use crate::health::event::{Event, EventKind};
 use crate::health::moment::{Moment, Timestamp};
 use crate::health::observation::{Medium, Mount, Observation};
 use crate::health::policy::{Mode, Policy};
-use crate::health::snapshot::DirView;
 use crate::health::status::{AccessStatus, SpaceStatus};
-use crate::health::tracker::Tracker;
+use crate::health::tracker::{Stand, Tracker};
 
 const STEP_REMEDY: &str = "a step is a line like {\"at\":10000,\"observe\":{\"/d1\":{\"total\":1000,\"usable\":40}}}; \
      see docs/simulate.md";
@@ -151,14 +149,14 @@ struct EventWire<'a> {
 /// One-word statuses by path, in configured order.
 struct Statuses<'a> {
     paths: &'a [String],
-    views: &'a [Option<Arc<DirView>>],
+    stands: &'a [Option<Stand>],
 }
 
 impl Serialize for Statuses<'_> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let known = self.paths.iter().zip(self.views);
+        let known = self.paths.iter().zip(self.stands);
         serializer.collect_map(
-            known.filter_map(|(path, view)| Some((path, view.as_ref()?.status.name()))),
+            known.filter_map(|(path, stand)| Some((path, stand.as_ref()?.status.name()))),
         )
     }
 }
@@ -298,16 +296,17 @@ impl Simulated {
 
     fn by_role(
         &self,
-        views: &[Option<Arc<DirView>>],
+        stands: &[Option<Stand>],
         belongs: impl Fn(SpaceStatus, AccessStatus) -> bool,
     ) -> ByRole<'_> {
         let mut lists = ByRole::default();
-        for (path, view) in self.dirs.paths.iter().zip(views) {
-            let Some(view) = view else {
+        let dirs = self.dirs.paths.iter().zip(&self.dirs.roles);
+        for ((path, role), stand) in dirs.zip(stands) {
+            let Some(stand) = stand else {
                 continue;
             };
-            if belongs(view.space_status, view.access_status) {
-                match view.role {
+            if belongs(stand.space, stand.access) {
+                match role {
                     Role::Ledger => lists.ledger.push(path),
                     Role::Index => lists.index.push(path),
                     Role::Journal => lists.journal.push(path),
@@ -328,11 +327,8 @@ impl Simulation for Simulated {
         }
         let now = moment(self.at);
         let events = self.round(now);
-        let views: Vec<_> = self
-            .ids
-            .iter()
-            .map(|id| self.tracker.view(now, *id))
-            .collect();
+        let ids = self.ids.iter();
+        let stands: Vec<_> = ids.map(|id| self.tracker.stand(*id)).collect();
         let good = |space, access| {
             access == AccessStatus::Ok && matches!(space, SpaceStatus::Ok | SpaceStatus::AlmostFull)
         };
@@ -342,14 +338,14 @@ impl Simulation for Simulated {
             step: self.steps,
             at: self.at,
             events: events.iter().map(|event| self.event(event)).collect(),
-            writable: self.by_role(&views, good),
-            full: self.by_role(&views, full),
-            unusable: self.by_role(&views, |_, access| access.is_unusable()),
+            writable: self.by_role(&stands, good),
+            full: self.by_role(&stands, full),
+            unusable: self.by_role(&stands, |_, access| access.is_unusable()),
             mode: self.tracker.node().wanted().map_or("unknown", Mode::name),
             high_priority_writes: self.tracker.node().high_priority_writes(),
             status: Statuses {
                 paths: &self.dirs.paths,
-                views: &views,
+                stands: &stands,
             },
         };
         serde_json::to_writer(answer, &line).expect("plain values always become JSON");

@@ -52,6 +52,7 @@ pub(in crate::config) fn map(
     };
     mapper.thresholds();
     mapper.interval();
+    mapper.id();
     mapper.admin_url();
     mapper.metadata_service();
     mapper.dirs();
@@ -128,6 +129,20 @@ impl Mapper<'_> {
                 self.problems
                     .warn(warning.at(self.place(name), name, value));
             }
+        }
+    }
+
+    fn id(&mut self) {
+        let Some(id) = self.file.values.id() else {
+            return;
+        };
+        let name = match self.file.values.bookie_id {
+            Some(_) => "bookieId",
+            None => "advertisedAddress",
+        };
+        match zookeeper::bookie_id(&id) {
+            Ok(id) => self.set(Key::BookieId, Some(Value::Text(id)), name),
+            Err(wrong) => self.problems.error(wrong.at(self.place(name), name, id)),
         }
     }
 

@@ -78,9 +78,9 @@ properties! {
     metadata_service_uri: String, "metadataServiceUri", joined, Ours("zookeeper.metadata_service_uri"), "where the cluster's metadata is";
     zk_servers: String, "zkServers", joined, Ours("zookeeper.metadata_service_uri"), "the older name for the servers";
     zk_ledgers_root_path: String, "zkLedgersRootPath", text, Ours("zookeeper.metadata_service_uri"), "and for the path";
-    bookie_id: String, "bookieId", text, Own("the bookie's name in events"), "the bookie's name in the cluster";
-    advertised_address: String, "advertisedAddress", text, Own("the bookie's name in events"), "its host otherwise";
-    bookie_port: u16, "bookiePort", port, Own("the bookie's name in events"), "and its port";
+    bookie_id: String, "bookieId", text, Ours("bookie.id"), "the bookie's name in the cluster";
+    advertised_address: String, "advertisedAddress", text, Ours("bookie.id"), "its host otherwise";
+    bookie_port: u16, "bookiePort", port, Ours("bookie.id"), "and its port";
     ledger_storage_class: String, "ledgerStorageClass", text, Own("what the bookie does when full"), "implementation of the storage";
     entry_log_per_ledger_enabled: bool, "entryLogPerLedgerEnabled", switch, Own("what the bookie does when full"), "an entry log for each ledger";
     is_force_gc_allow_when_no_space: bool, "isForceGCAllowWhenNoSpace", switch, Own("what the bookie does when full"), "compaction goes on when full";

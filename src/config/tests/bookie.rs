@@ -58,7 +58,7 @@ fn the_bookies_file_gives_directories_thresholds_and_the_admin_address() {
     let bookie = config.bookie.unwrap();
     assert_eq!(bookie.admin_url.as_deref(), Some("http://127.0.0.1:8000"));
     assert_eq!(bookie.file.persist_bookie_status_enabled, Some(true));
-    assert_eq!(bookie.file.id().as_deref(), Some("bk-3"));
+    assert_eq!(bookie.id.as_deref(), Some("bk-3"));
     assert_eq!(bookie.file.read_only_mode_enabled, None);
     assert_eq!(config.warnings, []);
 }
@@ -218,4 +218,48 @@ fn an_imported_file_means_the_same() {
     assert_eq!(imported.policy, policy);
     let url = |config: Config| config.bookie.unwrap().admin_url;
     assert_eq!(url(imported), url(direct));
+}
+
+#[test]
+fn the_bookies_id_comes_from_our_file_or_its_own() {
+    let id = |line: &str, key: &str| {
+        let files = Files::new();
+        let text = format!("ledgerDirectories=/l\njournalDirectories=/j\n{line}\n");
+        let conf = files.write("bk.conf", text);
+        let config = valid(&format!("[bookie]\nconf = {conf:?}\n{key}\n"));
+        config.bookie.unwrap().id
+    };
+    assert_eq!(id("", ""), None);
+    assert_eq!(id("bookiePort=3182", ""), None, "its host is not known");
+    assert_eq!(
+        id("advertisedAddress=bk-3", "").as_deref(),
+        Some("bk-3:3181")
+    );
+    assert_eq!(
+        id("bookieId=b3", "id = \"10.0.0.3:3181\"").as_deref(),
+        Some("10.0.0.3:3181")
+    );
+}
+
+#[test]
+fn a_bookie_without_an_id_in_a_zookeeper_is_warned_of() {
+    let text = "ledgerDirectories=/l\njournalDirectories=/j\nmetadataServiceUri=zk://a\n";
+    let verdict = bookie_verdict(text);
+    let expected = "bookie.id: is not known: there is nothing of its cluster, and its mode cannot be set; set bookie.id";
+    assert!(verdict.contains(expected), "{verdict}");
+    assert!(!bookie_verdict(&format!("{text}bookieId=b3\n")).contains("bookie.id"));
+}
+
+/// Each need is said, with what meets it.
+#[test]
+fn enforce_needs_an_admin_server_a_zookeeper_and_an_id() {
+    let enforce = format!("{MINIMAL}\n[bookie]\nversion = \"4.17.3\"\ncontrol = \"enforce\"\n");
+    insta::assert_snapshot!(verdict(&enforce));
+    let bad = verdict(&format!("{enforce}id = \"a/b\"\n"));
+    assert!(bad.contains("bookie.id = \"a/b\": cannot be"), "{bad}");
+    assert!(!bad.contains("neither file says it"), "{bad}");
+    let all = "admin_url = \"http://127.0.0.1:8080\"\nid = \"10.0.0.3:3181\"\n\
+               [zookeeper]\nmetadata_service_uri = \"zk://a\"\n";
+    let config = valid(&format!("{enforce}{all}"));
+    assert!(config.bookie.unwrap().enforce);
 }

@@ -376,6 +376,41 @@ fn the_effective_configuration_names_its_sources_and_can_be_read_back() {
 }
 
 #[test]
+fn a_reload_makes_the_agent_no_other_bookies() {
+    let files = Files::new();
+    let conf = |port: u32| {
+        files.write(
+            "bk_server.conf",
+            format!(
+                "advertisedAddress=10.0.0.1\nbookiePort={port}\njournalDirectories=/j\nledgerDirectories=/l\n"
+            ),
+        )
+    };
+    let path = conf(3181);
+    let text = |admin: u32| {
+        format!(
+            "[bookie]\nconf = {path:?}\nversion = \"4.17.3\"\nadmin_url = \"http://127.0.0.1:{admin}\"\n"
+        )
+    };
+    let sources = Sources {
+        file: Some(files.write("dirkeeper.toml", text(8080))),
+        ..Sources::default()
+    };
+    let old = load(&sources).unwrap();
+    files.write("dirkeeper.toml", text(8081));
+    let new = reload(&sources, &old).unwrap();
+    let warned = new.warnings.iter().any(|warning| {
+        let warning = warning.to_string();
+        warning.contains("8081") && warning.contains("takes effect at restart")
+    });
+    assert!(warned, "{:?}", new.warnings);
+    conf(3182);
+    let refused = reload(&sources, &old).unwrap_err();
+    let why = refused.errors[0].to_string();
+    assert!(why.contains("the bookie 10.0.0.1:3182"), "{why}");
+}
+
+#[test]
 fn a_reload_takes_effect_but_for_what_needs_a_restart() {
     let files = Files::new();
     let file = files.write("dirkeeper.toml", MINIMAL);

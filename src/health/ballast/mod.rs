@@ -157,7 +157,7 @@ impl Ballast {
         if self.refused_at.is_some_and(|at| at + TRY_AGAIN <= now) {
             self.refused_at = None;
         }
-        self.order(now, facts) == Order::Release
+        self.is_there() && self.order(now, facts) == Order::Release
     }
 
     /// What the full look that begins now is to do.
@@ -213,6 +213,11 @@ impl Ballast {
     /// When it last grew by an order of ours.
     pub(super) fn grew_at(&self) -> Option<Elapsed> {
         self.grew_at
+    }
+
+    /// There is some, or was by an order of ours. Nearly everywhere there is none.
+    pub(super) fn is_there(&self) -> bool {
+        0 < self.held() || self.grew_at.is_some()
     }
 
     /// It grows: the next full look is due soon.

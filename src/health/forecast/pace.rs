@@ -51,12 +51,16 @@ impl Pace {
         let Some(wait) = at.checked_sub(before).filter(|wait| !wait.is_zero()) else {
             return;
         };
+        self.last = Some((at, available));
+        // Nearly always: nothing runs out, and nothing is left that could fade.
+        if self.rate == 0.0 && previous <= available {
+            return;
+        }
         let wait = wait.as_secs_f64();
         let newest = (difference(previous, available) / wait).max(0.0);
         let faded = self.rate * (-wait / HALF_LIFE).exp2();
         self.surge = (SURGE * faded < newest).then_some(wait);
         self.rate = newest.max(faded);
-        self.last = Some((at, available));
     }
 
     /// Takes in a look whose difference to the one before means nothing (a resize).
@@ -83,18 +87,20 @@ impl Pace {
         let Some((_, available)) = self.last else {
             return interval.max(MIN_LOOK);
         };
+        if self.rate == 0.0 {
+            return interval.max(MIN_LOOK);
+        }
         let nearest = thresholds
             .iter()
             .filter(|threshold| **threshold < available)
             .map(|threshold| float(available - threshold))
             .fold(f64::INFINITY, f64::min);
-        let mut wait = nearest * PART / self.rate; // infinite at rate 0
+        let mut wait = nearest * PART / self.rate;
         if let Some(before) = self.surge
             && nearest < self.rate * before * SURGE_WAITS
         {
             wait = wait.min(before / 2.0);
         }
-        // NaN (0 units ahead at rate 0) cannot be: crossed thresholds were left out.
         Duration::try_from_secs_f64(wait)
             .unwrap_or(interval)
             .min(interval)

@@ -135,7 +135,7 @@ impl ClusterWatch {
         let mut low = BTreeSet::new();
         let mut told = Vec::new();
         for (name, members) in groups {
-            let writable = members.iter().filter(|member| is_writable(member)).count();
+            let writable = members.iter().filter(|member| member.is_writable()).count();
             let serves = name.is_empty() || ensemble <= members.len();
             if !serves || ensemble < writable {
                 continue;
@@ -167,9 +167,4 @@ impl ClusterWatch {
 fn is_over(member: &Member) -> bool {
     let agent = member.agent.as_ref();
     agent.is_some_and(|agent| agent.over_warn || agent.full)
-}
-
-/// What is registered in both lists is not counted on.
-fn is_writable(member: &Member) -> bool {
-    member.registration.writable && !member.registration.read_only
 }

@@ -78,10 +78,11 @@ impl Default for Settings {
     }
 }
 
-/// BookKeeper's releases in which the any-full key began to count, and began to be the default
-/// (`docs/bookkeeper-versions.md`).
-const ANY_FULL_SINCE: (u32, u32) = (4, 16);
-const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
+/// BookKeeper's release in which the any-full key began to count (`docs/bookkeeper-versions.md`).
+pub const ANY_FULL_SINCE: (u32, u32) = (4, 16);
+
+/// The one in which it began to be the default.
+pub const ANY_FULL_DEFAULT_SINCE: (u32, u32) = (4, 18);
 
 impl Settings {
     /// The same beside a bookie of this release: what its file leaves open is then known.
@@ -236,8 +237,8 @@ impl Judge {
             Heard::State(state) => {
                 self.has_bookie = true;
                 let told = self.alive.state(elapsed, state);
-                if let Some(read_only) = self.alive.serving().map(|state| state.read_only) {
-                    self.mode.first_answer(read_only);
+                if let Some(mode) = self.observed() {
+                    self.mode.first_answer(mode);
                 }
                 told.into_iter().collect()
             }
@@ -348,12 +349,7 @@ impl Judge {
     /// The mode that the bookie says it has; none while it does not serve.
     #[must_use]
     pub fn observed(&self) -> Option<Mode> {
-        let state = self.alive.serving()?;
-        Some(if state.read_only {
-            Mode::ReadOnly
-        } else {
-            Mode::Writable
-        })
+        self.alive.serving()?.mode()
     }
 
     /// The one thing that should be asked of the bookie now, if there is one.

@@ -40,13 +40,9 @@ impl ModeWatch {
         self.first = None;
     }
 
-    pub(super) fn first_answer(&mut self, read_only: bool) {
+    pub(super) fn first_answer(&mut self, mode: Mode) {
         if std::mem::take(&mut self.awaits_first) {
-            self.first = Some(if read_only {
-                Mode::ReadOnly
-            } else {
-                Mode::Writable
-            });
+            self.first = Some(mode);
         }
     }
 

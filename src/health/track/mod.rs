@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::access::AccessAxis;
 use super::ballast::{Ballast, JOURNAL_STEP, Order};
-use super::bookie::SeenFiles;
+use super::bookie_files::SeenFiles;
 use super::dir::{Dir, DirId};
 use super::edge::{access_event, latency_event, space_event};
 use super::event::EventKind;
@@ -27,7 +27,7 @@ use super::schedule::{self, LookPlan, Schedule, Wait};
 use super::snapshot::{ForecastView, Sources};
 use super::space::{self, SpaceAxis};
 use super::status::{AccessStatus, Axis, Cause, LatencyStatus, Reason, Since, SpaceStatus, Status};
-use ballast::Beside;
+use ballast::{Beside, Share};
 
 /// Status changes kept for the page and the API: a day of one an hour, and then some.
 const HISTORY: usize = 32;
@@ -92,6 +92,8 @@ pub struct Track {
     pub(super) journal_step: u64,
     /// As of the newest look.
     pub(super) beside: Beside,
+    /// Its own part, as the sums of the file systems have it.
+    share: Option<Share>,
     ballast_given: Option<u64>,
     /// A journal that has less than it needs next.
     pub(super) emergency: bool,
@@ -184,6 +186,7 @@ impl Track {
             ballast: Ballast::default(),
             journal_step: JOURNAL_STEP,
             beside: Beside::default(),
+            share: None,
             ballast_given: None,
             emergency: false,
             emergency_over: None,
@@ -198,7 +201,7 @@ impl Track {
     /// Takes in one observation.
     pub fn observe(&mut self, now: Moment, observation: Observation) {
         match observation {
-            Observation::Looked(look) => self.looked(now, look),
+            Observation::Looked(look) => self.looked(now, &look),
             Observation::InFlight(in_flight) => self.in_flight(in_flight),
             Observation::Mounted(mount) => self.mounted(now, mount),
             Observation::Stalled(what) => self.access.set_stalled(what),
@@ -457,9 +460,9 @@ impl Track {
 }
 
 /// The wait until the next full look.
-fn full_wait(dir: &Dir, access: &AccessAxis, filling: bool) -> Wait {
+fn full_wait(dir: &Dir, access: &AccessAxis, filling: impl FnOnce() -> bool) -> Wait {
     let interval = dir.probe.interval;
-    if access.suspicion().is_some() || filling {
+    if access.suspicion().is_some() || filling() {
         Wait::Soon(schedule::PROBE_AGAIN.min(interval))
     } else if access.is_on_probation() {
         let third = dir.thresholds.dwell / 3;

@@ -2,7 +2,7 @@
 //! axis makes of it.
 
 use super::super::access::{self, Meaning};
-use super::super::bookie::SeenFiles;
+use super::super::bookie_files::SeenFiles;
 use super::super::dir::path_text;
 use super::super::identity::{self, Verdict};
 use super::super::moment::Moment;
@@ -74,7 +74,7 @@ impl Track {
         false
     }
 
-    pub(super) fn looked(&mut self, now: Moment, look: Look) {
+    pub(in super::super) fn looked(&mut self, now: Moment, look: &Look) {
         self.last_looked = Some(now);
         let was_elsewhere = self.is_elsewhere();
         let had_pin = self.pin.is_some() && self.boot_known();
@@ -84,7 +84,7 @@ impl Track {
         };
         self.at_home = identified == Some(true) && self.pin.is_some();
         match (identified, &look.failure) {
-            (Some(true), _) => self.take_in(now, &look),
+            (Some(true), _) => self.take_in(now, look),
             (None, Some(failure)) => self.failed(now, failure),
             (Some(false), _) | (None, None) => self.access.answered(),
         }
@@ -102,7 +102,7 @@ impl Track {
         let space = self.space_wait();
         let facts = self.circumstances();
         let release = self.ballast.observe(now.elapsed, &facts) && self.at_home;
-        let filling = self.ballast.is_filling(now.elapsed, &facts);
+        let filling = || self.ballast.is_filling(now.elapsed, &facts);
         let full = || full_wait(&self.dir, &self.access, filling);
         self.schedule.ended(now.elapsed, full, space);
         if release {
@@ -114,7 +114,7 @@ impl Track {
         let newly_pinned = identified == Some(true) && !had_pin;
         if newly_pinned || identified.is_none() && look.failure.is_none() {
             self.schedule.hurry(now.elapsed, newly_pinned);
-        } else if back || self.wants_another_probe(&look) {
+        } else if back || self.wants_another_probe(look) {
             self.schedule.hurry(now.elapsed, false);
         }
     }
@@ -207,7 +207,7 @@ impl Track {
             None => self.succeeded(now, look),
         }
         if let Some(space) = &look.space {
-            let owed = self.ballast.owed(&self.circumstances());
+            let owed = self.ballast_owed();
             let limits = &self.dir.thresholds;
             self.space.observe(now.elapsed, space, limits, owed);
         }

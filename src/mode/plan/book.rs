@@ -1,7 +1,7 @@
 //! The book of claims on one bookie: what this agent and its operator hold. Its revision rises with
 //! each change, so that of two copies (the state store's and ZooKeeper's) the newer one is known.
 
-use crate::health::claim::{Claim, Owner};
+use crate::health::claim::Claim;
 use crate::health::policy::Mode;
 
 /// What this agent and its operator hold.
@@ -28,6 +28,20 @@ impl Book {
         }
     }
 
+    /// Both say the same. Whether a read-only was seen already is not worth a revision, so it may differ.
+    #[must_use]
+    pub fn says_as(&self, other: &Book) -> bool {
+        let settled = |book: &Book| {
+            let mut book = book.clone();
+            let claims = [&mut book.agent, &mut book.operator];
+            for claim in claims.into_iter().flatten() {
+                claim.pending &= claim.mode != Mode::ReadOnly;
+            }
+            book
+        };
+        settled(self) == settled(other)
+    }
+
     /// The operator's claim as long as it stands.
     #[must_use]
     pub fn order(&self) -> Option<&Claim> {
@@ -43,14 +57,5 @@ impl Book {
     #[must_use]
     pub fn holds_read_only(&self) -> bool {
         self.claims().any(|claim| claim.mode == Mode::ReadOnly)
-    }
-
-    /// The claim of one of the two owners that it knows.
-    pub fn claim_mut(&mut self, owner: &Owner) -> Option<&mut Claim> {
-        match owner {
-            Owner::Agent => self.agent.as_mut(),
-            Owner::Operator => self.operator.as_mut(),
-            Owner::Drain(_) | Owner::Bookie => None,
-        }
     }
 }

@@ -31,6 +31,7 @@ use super::look::{Outcome, Tools};
 use super::mount::Table;
 use super::pressure;
 
+use self::news::Below;
 use self::pulse::Pulse;
 use self::watched::Watched;
 
@@ -75,6 +76,8 @@ pub(super) struct Control {
     sender: Sender<Message>,
     wake: Arc<EventFd>,
     table: Option<Table>,
+    /// What is under the mounts of the table, by their ids, as far as somebody has asked.
+    below: BTreeMap<u64, Below>,
     dirs: BTreeMap<DirId, Watched>,
     lanes: BTreeMap<LaneKey, Lane>,
     kernel: Arc<Wanted>,
@@ -117,6 +120,7 @@ impl Control {
             sender,
             wake,
             table: None,
+            below: BTreeMap::new(),
             dirs: BTreeMap::new(),
             lanes: BTreeMap::new(),
             kernel,
@@ -204,6 +208,7 @@ impl Control {
             Message::Done(done) => self.done(done),
             Message::News(News::Mounts(table)) => {
                 self.table = Some(table);
+                self.below.clear();
                 self.mounts_changed()
             }
             Message::News(News::FileSystemErrors(of)) => self.file_system_errors(&of),

@@ -12,9 +12,18 @@ use super::super::errors::{Counted, Counter};
 use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
 use super::super::pressure;
+use super::super::stack::Stack;
 use super::Control;
 use super::pulse::Unmoved;
 use super::watched::what_changed;
+
+/// What is under a mount; with the reason where that cannot be said.
+#[derive(Clone)]
+pub(super) struct Below {
+    stack: Result<Arc<Stack>, String>,
+    counter: Result<Counter, String>,
+    no_pressure: Option<String>,
+}
 
 impl Control {
     /// Reports the new mount of each directory whose mount changed. A look that is under way on
@@ -85,7 +94,7 @@ impl Control {
     }
 
     /// Finds the devices under a directory and where its file system counts errors, once for each
-    /// mount.
+    /// mount, however many directories are on it.
     fn look_below(&mut self, dir: DirId) -> io::Result<()> {
         let Some((table, watched)) = self.table.as_ref().zip(self.dirs.get_mut(&dir)) else {
             return Ok(());
@@ -94,12 +103,17 @@ impl Control {
         let Some(entry) = table.covering(path) else {
             return Ok(());
         };
-        let stack = self.tools.facts.stack(entry, table);
-        let counter = self.tools.facts.counter(entry);
+        let facts = &self.tools.facts;
+        let below = self.below.entry(entry.id).or_insert_with(|| Below {
+            stack: facts.stack(entry, table).map(Arc::new),
+            counter: facts.counter(entry),
+            no_pressure: pressure::read().err(),
+        });
+        let Below { stack, counter, .. } = below.clone();
         watched.source(KernelSource::Diskstats, stack.as_ref().err().cloned());
         watched.source(KernelSource::SysfsErrors, counter.as_ref().err().cloned());
-        watched.source(KernelSource::Psi, pressure::read().err());
-        watched.stack = Arc::new(stack.unwrap_or_default());
+        watched.source(KernelSource::Psi, below.no_pressure.clone());
+        watched.stack = stack.unwrap_or_default();
         for key in [LaneKey::Unresolved(dir), watched.lane(dir)] {
             if let Some(lane) = self.lanes.get_mut(&key) {
                 lane.stack = Arc::clone(&watched.stack);

@@ -174,12 +174,14 @@ impl Keeper {
         }
     }
 
-    /// ZooKeeper's copy was read for the first time, or after a new session; the default where it has none.
+    /// ZooKeeper's copy was read; the default where it has none.
     pub fn found(&mut self, now: Moment, theirs: Book) {
         self.known = true;
-        // A copy that is equal is durable; one that is older has to be written again.
+        // A copy that is equal is durable; one that is older has to be written again. Of two books with one revision
+        // another agent of this bookie wrote ZooKeeper's, and that one counts.
         self.durable = theirs.revision.min(self.book.revision);
-        if self.book.revision < theirs.revision {
+        let same = self.book.revision == theirs.revision;
+        if self.book.revision < theirs.revision || (same && !self.book.says_as(&theirs)) {
             self.durable = theirs.revision;
             self.book = theirs;
         }
@@ -235,6 +237,11 @@ impl Keeper {
     #[must_use]
     pub fn is_durable(&self) -> bool {
         self.known && self.durable == self.book.revision
+    }
+
+    /// The admin server turned out to be another bookie's: it is sent nothing more until it is configured anew.
+    pub fn is_stranger(&mut self, why: String) {
+        self.settings.never = Some(why);
     }
 
     /// Why this bookie is never sent a PUT.
@@ -354,7 +361,11 @@ impl Keeper {
             }
             self.leaves.pop_front();
         }
-        if let Some(mode) = world.bookie.and_then(mode_of).filter(|_| self.known) {
+        if let Some(mode) = world
+            .bookie
+            .and_then(BookieState::mode)
+            .filter(|_| self.known)
+        {
             self.confirm(mode);
         }
     }
@@ -384,7 +395,11 @@ impl Keeper {
 
     /// Makes and ends claims of the book, as far as that needs no call first.
     fn settle(&mut self, now: Moment, world: &World) {
-        let Some(observed) = world.bookie.and_then(mode_of).filter(|_| self.known) else {
+        let Some(observed) = world
+            .bookie
+            .and_then(BookieState::mode)
+            .filter(|_| self.known)
+        else {
             return;
         };
         // It is held already, so there is no PUT to wait for: ours outlives the other claim.
@@ -458,7 +473,7 @@ impl Keeper {
         if goal.is_none() {
             self.pause = Pause::default();
         }
-        let step = match (goal?, world.bookie.and_then(mode_of)?) {
+        let step = match (goal?, world.bookie.and_then(BookieState::mode)?) {
             (Mode::ReadOnly, Mode::Writable) => Step::Enter,
             (Mode::Writable, Mode::ReadOnly) => Step::Leave,
             _ => {
@@ -562,22 +577,4 @@ impl Keeper {
 fn foreign_holds(world: &World) -> bool {
     let mut foreign = world.foreign.iter();
     foreign.any(|claim| claim.mode == Mode::ReadOnly)
-}
-
-/// The mode of a bookie that runs. One that ends answers read-only, and is not in any mode.
-#[must_use]
-pub fn mode_of(state: BookieState) -> Option<Mode> {
-    match state {
-        BookieState {
-            running: true,
-            shutting_down: false,
-            read_only,
-            ..
-        } => Some(if read_only {
-            Mode::ReadOnly
-        } else {
-            Mode::Writable
-        }),
-        _ => None,
-    }
 }

@@ -434,3 +434,33 @@ fn a_put_that_took_effect_late_is_ended_too() {
     story.line("disks well");
     assert_eq!(story.line("wait 80"), "after 60 s leave, keep []");
 }
+
+#[test]
+fn of_two_books_with_one_revision_zookeepers_counts() {
+    let mut story = Story::new(Control::Enforce);
+    let now = story.now();
+    let keeper = &mut story.keeper;
+    keeper.order(now, Mode::ReadOnly, "mine".to_owned());
+    let mine = keeper.book().clone();
+    // Another agent of this bookie was faster.
+    let mut theirs = mine.clone();
+    theirs.operator.as_mut().unwrap().reason = "theirs".to_owned();
+    keeper.found(now, theirs.clone());
+    assert_eq!(keeper.book(), &theirs);
+    assert!(keeper.is_durable());
+    // Whether it was seen in effect is no difference.
+    theirs.operator.as_mut().unwrap().pending = false;
+    keeper.found(now, theirs);
+    assert!(keeper.book().operator.as_ref().unwrap().pending);
+    // The node was deleted: it has to be written again.
+    keeper.found(now, Book::default());
+    assert!(!keeper.is_durable() && keeper.book().operator.is_some());
+}
+
+#[test]
+fn another_bookies_server_is_told_nothing() {
+    let mut story = Story::new(Control::Enforce);
+    story.keeper.is_stranger("it is another's".to_owned());
+    assert_eq!(story.line("disks full"), "held: it is another's");
+    assert!(story.keeper.held().unwrap().blocked);
+}
