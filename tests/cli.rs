@@ -8,6 +8,8 @@ mod alertmanager;
 mod listeners;
 #[path = "cli/mode.rs"]
 mod mode;
+#[path = "cli/systemd.rs"]
+mod systemd;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

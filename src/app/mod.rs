@@ -11,6 +11,7 @@ mod logging;
 mod pins;
 mod reload;
 mod room;
+mod systemd;
 mod textfile;
 mod token;
 
@@ -188,6 +189,7 @@ struct Agent {
     dispatcher: Dispatcher,
     store: Store,
     reload: reload::Reloader,
+    systemd: systemd::Systemd,
     beside: Beside,
 }
 
@@ -239,6 +241,7 @@ impl Agent {
             mode_orders: beside.orders(),
         };
         let textfile = textfile::start(config.textfile.clone(), store.clone(), parts.textfile());
+        let systemd = systemd::Systemd::start(parts.snapshots.clone());
         let handles = parts.handles();
         let (stop_http, stopped) = oneshot::channel();
         let http = tokio::spawn(serve(address, handles, stopped));
@@ -249,7 +252,7 @@ impl Agent {
             config,
             actions.clone(),
             dispatcher.clone(),
-            (reload_ok, beside.configured(), textfile),
+            (reload_ok, beside.configured(), textfile, systemd.clone()),
         );
         Ok(Agent {
             actions,
@@ -260,11 +263,13 @@ impl Agent {
             dispatcher,
             store,
             reload,
+            systemd,
         })
     }
 
     /// Stops everything in order. Nothing here waits for a disk.
     async fn stop(self) {
+        self.systemd.stopping();
         let _ = self.stop_http.send(());
         // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
         drop(self.beside);

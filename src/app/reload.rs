@@ -10,6 +10,7 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::listeners;
+use super::systemd::Systemd;
 use crate::config::{self, BookieConfig, Config, Problems, Sources, Watch};
 use crate::listener::{Dispatcher, Listener};
 use crate::monitor::Action;
@@ -23,11 +24,12 @@ pub(super) struct Reloader {
 }
 
 /// Who is told of each reload beside the loop: whether it was well, the bookie's part, the directory
-/// of the textfile.
+/// of the textfile, the service manager.
 pub(super) type Told = (
     Arc<AtomicBool>,
     watch::Sender<Option<BookieConfig>>,
     watch::Sender<Option<PathBuf>>,
+    Systemd,
 );
 
 impl Reloader {
@@ -36,7 +38,7 @@ impl Reloader {
         config: Config,
         actions: mpsc::Sender<Action>,
         dispatcher: Dispatcher,
-        (ok, bookie, textfile): Told,
+        (ok, bookie, textfile, systemd): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.
         let (wake, wakes) = mpsc::channel(1);
@@ -48,6 +50,7 @@ impl Reloader {
             ok,
             bookie,
             textfile,
+            systemd,
             wake: wake.clone(),
         };
         tokio::spawn(task.run(wakes));
@@ -70,6 +73,7 @@ struct Task {
     bookie: watch::Sender<Option<BookieConfig>>,
     /// Told where the textfile goes.
     textfile: watch::Sender<Option<PathBuf>>,
+    systemd: Systemd,
     wake: mpsc::Sender<()>,
 }
 
@@ -77,17 +81,17 @@ impl Task {
     async fn run(mut self, mut wakes: mpsc::Receiver<()>) {
         let mut watch = self.watch();
         while wakes.recv().await.is_some() {
-            let Some(result) = self.read().await else {
-                continue;
-            };
-            match result {
-                Ok((config, listeners)) => {
+            self.systemd.reloading();
+            match self.read().await {
+                None => {}
+                Some(Ok((config, listeners))) => {
                     self.apply(config, listeners).await;
                     drop(watch.take());
                     watch = self.watch();
                 }
-                Err(problems) => self.refuse(&problems).await,
+                Some(Err(problems)) => self.refuse(&problems).await,
             }
+            self.systemd.reloaded();
         }
     }
 
