@@ -214,7 +214,6 @@ impl Agent {
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
-        let monitor = tokio::spawn(monitor.run(action_queue, report_queue));
         let joints = beside::Joints {
             store: store.clone(),
             stored: opened.claims.take(),
@@ -240,11 +239,10 @@ impl Agent {
             first_problems: opened.problems,
             mode_orders: beside.orders(),
         };
-        let textfile = textfile::start(config.textfile.clone(), store.clone(), parts.textfile());
+        let textfile = textfile::start(config.textfile.clone(), &parts);
         let systemd = systemd::Systemd::start(parts.snapshots.clone());
-        let handles = parts.handles();
         let (stop_http, stopped) = oneshot::channel();
-        let http = tokio::spawn(serve(address, handles, stopped));
+        let http = tokio::spawn(serve(address, parts.handles(), stopped));
         let told = (dispatcher.clone(), actions.clone());
         tokio::spawn(follow_store(store.clone(), told, (pins, opened.complete)));
         let reload = reload::Reloader::start(
@@ -257,7 +255,7 @@ impl Agent {
         Ok(Agent {
             actions,
             beside,
-            monitor,
+            monitor: tokio::spawn(monitor.run(action_queue, report_queue)),
             http,
             stop_http,
             dispatcher,

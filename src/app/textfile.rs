@@ -7,19 +7,26 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 
+use super::handles::Parts;
 use crate::state::Store;
 
 /// Between two texts: how often Prometheus scrapes by custom.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// Starts writing. The directory may change; the task ends when nobody is left who could say so.
-pub(super) fn start(
-    directory: Option<PathBuf>,
-    store: Store,
-    render: impl Fn() -> String + Send + 'static,
-) -> watch::Sender<Option<PathBuf>> {
+pub(super) fn start(directory: Option<PathBuf>, parts: &Parts) -> watch::Sender<Option<PathBuf>> {
     let (directory, configured) = watch::channel(directory);
-    tokio::spawn(write(store, configured, render));
+    let (store, render, mut snapshots) = (
+        parts.store.clone(),
+        parts.textfile(),
+        parts.snapshots.clone(),
+    );
+    tokio::spawn(async move {
+        // Before every directory was judged, there is little to tell.
+        let _ = snapshots.wait_for(|snapshot| snapshot.ready).await;
+        drop(snapshots);
+        write(store, configured, render).await;
+    });
     directory
 }
 
