@@ -22,7 +22,8 @@ const A_DAY: Duration = Duration::from_secs(24 * 3600);
 /// Between two looks whether the result is too old. Up to so long it is not known in a new cluster.
 const LOOK: Duration = Duration::from_secs(600);
 
-/// The first look: soon, but after the agent has done what it is there for.
+/// The first look: soon, but after the agent has done what it is there for. So long is waited again where it could not
+/// be made, because the floor stands on what it finds.
 const FIRST_LOOK: Duration = Duration::from_secs(20);
 
 /// Tries of one read, five seconds apart: a walk of hours outlives an election.
@@ -63,10 +64,14 @@ pub(super) async fn keep(cluster: Cluster) {
     // Agents that were started together do not look together.
     tokio::time::sleep(FIRST_LOOK.mul_f64(1.0 + fastrand::f64())).await;
     loop {
-        if let Err(why) = look(&cluster).await {
-            tracing::debug!("the largest ensemble was not looked for: {why}");
-        }
-        tokio::time::sleep(LOOK.mul_f64(1.0 + fastrand::f64())).await;
+        let pause = match look(&cluster).await {
+            Ok(()) => LOOK,
+            Err(why) => {
+                tracing::debug!("the largest ensemble was not looked for: {why}");
+                FIRST_LOOK
+            }
+        };
+        tokio::time::sleep(pause.mul_f64(1.0 + fastrand::f64())).await;
     }
 }
 

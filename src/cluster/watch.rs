@@ -167,6 +167,7 @@ async fn follow_lists(cluster: Cluster, changed: mpsc::Sender<()>) {
                 }
             }
             Err(_) => {
+                // Until then the looks see what changes.
                 tokio::time::sleep(REGISTRATION).await;
                 continue;
             }
