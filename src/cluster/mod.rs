@@ -10,9 +10,11 @@ mod ensembles;
 pub mod floor;
 #[cfg(test)]
 mod histories;
+pub mod ledger;
 mod lock;
 pub mod memory;
 mod paths;
+pub mod pulsar;
 mod registration;
 mod replication;
 pub mod store;
