@@ -41,6 +41,8 @@ struct Tree {
     transaction: i64,
     /// The newest session.
     session: i64,
+    /// The time of the server.
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,7 @@ impl Memory {
             watchers: Vec::new(),
             transaction: 0,
             session: 0,
+            clock: clock.clone(),
         };
         Memory {
             tree: Arc::new(Mutex::new(tree)),
@@ -252,8 +255,11 @@ impl Tree {
             return Err(StoreError::EphemeralParent);
         }
         parent.children.insert(name.to_owned());
+        let now = self.clock.now().wall.0;
         let stat = Stat {
             created: self.transaction,
+            created_at: now,
+            modified_at: now,
             owner: (kind == Kind::Ephemeral).then_some(session),
             ..Stat::default()
         };
@@ -267,8 +273,10 @@ impl Tree {
     }
 
     fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Result<(), StoreError> {
+        let now = self.clock.now().wall.0;
         let node = self.in_version(path, version)?;
         node.data = data.to_vec();
+        node.stat.modified_at = now;
         node.stat.version += 1;
         Ok(())
     }

@@ -13,10 +13,12 @@ mod histories;
 pub mod ledger;
 mod lock;
 pub mod memory;
+mod paced;
 mod paths;
 pub mod pulsar;
 mod registration;
 mod replication;
+mod snapshot_file;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -32,8 +34,10 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 pub use lock::ModeLock;
+pub use paced::Paced;
 pub use paths::{check_bookie, check_name};
 pub use registration::{Endpoint, endpoints};
+pub use snapshot_file::{SnapshotError, SnapshotFile};
 pub use zookeeper::{Servers, Tls, ZooKeeper};
 
 use crate::clock::Clock;
