@@ -31,6 +31,7 @@ pub mod monitor;
 mod mutation;
 pub mod probe;
 pub mod prober;
+pub mod reclaim;
 pub mod report;
 pub mod shutdown;
 pub mod state;

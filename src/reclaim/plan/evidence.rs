@@ -1,0 +1,127 @@
+//! What scans saw of those that name ledgers, one scan after the other. An owner that named a ledger and, in a
+//! later version, names it no more has let it go before our eyes; that a ledger was never seen named
+//! proves little, for whoever makes a ledger names it afterwards.
+
+use super::{LedgerId, Millis};
+
+/// A node that names ledgers, as one scan saw it: a topic, a cursor, the locator of a schema.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// The transaction that made the node: another one of the same name is another owner.
+    pub created: i64,
+    /// The version of its data.
+    pub version: i32,
+    /// What it names, ascending, each once.
+    pub ledgers: Vec<LedgerId>,
+}
+
+/// What is kept of an owner between scans.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Known {
+    /// As it was seen last.
+    pub seen: Seen,
+    /// Since which scan it is not there.
+    pub absence: Option<Absence>,
+}
+
+/// An owner that is not there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Absence {
+    /// The first scan that did not find it.
+    pub since: Millis,
+    /// The last one.
+    pub until: Millis,
+    /// How many did not find it.
+    pub scans: u32,
+}
+
+/// How an owner let a ledger go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Witness {
+    /// It named the ledger in one version and did not in a later one.
+    Trimmed {
+        /// The transaction that made the owner's node.
+        created: i64,
+        /// The version that named it.
+        from: i32,
+        /// The version that did not.
+        to: i32,
+        /// The scan that saw it.
+        at: Millis,
+    },
+    /// It named the ledger and is gone.
+    Gone {
+        /// The transaction that made the owner's node.
+        created: i64,
+        /// Since when, and how often that was seen.
+        absence: Absence,
+    },
+}
+
+impl Known {
+    /// The first look at an owner.
+    #[must_use]
+    pub fn new(seen: Seen) -> Known {
+        Known {
+            seen,
+            absence: None,
+        }
+    }
+}
+
+/// What a complete scan at `at` adds to what is known of one owner, which is one by its name and the transaction that made its
+/// node, so that another one of the same name has no part in it: what is to be kept (none once nothing can follow from
+/// it), and the ledgers that it let go. Only a scan in which everything was read may be handed in.
+#[must_use]
+pub fn compare(
+    known: Option<Known>,
+    now: Option<Seen>,
+    at: Millis,
+) -> (Option<Known>, Vec<(LedgerId, Witness)>) {
+    match (known, now) {
+        (None, now) => (now.map(Known::new), Vec::new()),
+        (Some(known), None) => absent(known, at),
+        (Some(known), Some(seen)) => {
+            let lost = if known.seen.version < seen.version {
+                trimmed(&known.seen, &seen, at)
+            } else {
+                // The same, or the store was set back: nothing follows.
+                Vec::new()
+            };
+            (Some(Known::new(seen)), lost)
+        }
+    }
+}
+
+fn absent(mut known: Known, at: Millis) -> (Option<Known>, Vec<(LedgerId, Witness)>) {
+    let absence = match known.absence {
+        None => Absence {
+            since: at,
+            until: at,
+            scans: 1,
+        },
+        Some(absence) => Absence {
+            until: at.max(absence.until),
+            scans: absence.scans.saturating_add(1),
+            ..absence
+        },
+    };
+    known.absence = Some(absence);
+    let created = known.seen.created;
+    let lost = known.seen.ledgers.iter();
+    let lost = lost.map(|id| (*id, Witness::Gone { created, absence }));
+    let lost = lost.collect();
+    (Some(known), lost)
+}
+
+fn trimmed(before: &Seen, now: &Seen, at: Millis) -> Vec<(LedgerId, Witness)> {
+    let witness = Witness::Trimmed {
+        created: now.created,
+        from: before.version,
+        to: now.version,
+        at,
+    };
+    let lost = before.ledgers.iter();
+    let lost = lost.filter(|id| now.ledgers.binary_search(id).is_err());
+    lost.map(|id| (*id, witness)).collect()
+}
