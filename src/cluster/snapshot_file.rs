@@ -123,6 +123,17 @@ impl SnapshotFile {
         Ok(None)
     }
 
+    fn count(&self, place: &Place) -> u32 {
+        let next = |number: &u32| {
+            self.nodes
+                .get(*number as usize)
+                .map(|node| node.next_sibling)
+        };
+        let children = std::iter::successors(Some(place.first_child), next);
+        let count = children.take_while(|number| *number != NONE).count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
     fn node(&self, place: &Place) -> Result<Node, StoreError> {
         let failed =
             |error: io::Error| StoreError::Other(format!("cannot read the snapshot: {error}"));
@@ -133,7 +144,10 @@ impl SnapshotFile {
         Ok(Node {
             path: String::from_utf8_lossy(&path).into_owned(),
             data,
-            stat: persisted(&stat),
+            stat: Stat {
+                children: self.count(place),
+                ..persisted(&stat)
+            },
         })
     }
 

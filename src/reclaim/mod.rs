@@ -2,4 +2,6 @@
 //! finds them, a mark makes it known, and after a time of grace, with everything read once more, they are
 //! deleted. `plan` decides and is pure.
 
+mod name;
 pub mod plan;
+pub mod scan;

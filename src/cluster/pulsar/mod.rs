@@ -77,6 +77,8 @@ pub enum Node {
 pub struct SchemaLocator {
     /// Where the newest version is, and those that the index holds; each position once.
     pub positions: Vec<Position>,
+    /// The index goes back to the first version, so that nothing older is named elsewhere.
+    pub is_whole: bool,
 }
 
 /// Why a node is not understood.
@@ -135,13 +137,18 @@ impl SchemaLocator {
         let raw: RawLocator = read(bytes)?;
         let info = raw.info.ok_or(PulsarError::Missing("the newest version"))?;
         let mut positions = Vec::with_capacity(1 + raw.index.len());
+        let all = || std::iter::once(&info).chain(&raw.index);
+        let is_whole = all().any(|entry| entry.version == Some(0));
         for entry in std::iter::once(info).chain(raw.index) {
             let position = entry.position.ok_or(PulsarError::Missing("a position"))?;
             positions.push(position.checked()?);
         }
         positions.sort_unstable();
         positions.dedup();
-        Ok(SchemaLocator { positions })
+        Ok(SchemaLocator {
+            positions,
+            is_whole,
+        })
     }
 }
 
@@ -233,6 +240,8 @@ struct RawLocator {
 
 #[derive(Clone, PartialEq, Message)]
 struct RawIndex {
+    #[prost(int64, optional, tag = "1")]
+    version: Option<i64>,
     #[prost(message, optional, tag = "2")]
     position: Option<RawPosition>,
 }

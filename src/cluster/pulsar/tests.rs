@@ -101,7 +101,7 @@ fn schema_of_a_real_topic() {
         .iter()
         .map(|position| position.ledger)
         .collect();
-    assert_eq!(ids, [24, 25, 26]);
+    assert_eq!((ids, locator.is_whole), (vec![24, 25, 26], true));
     assert_eq!(
         SchemaLocator::decode(&[]),
         Err(PulsarError::Missing("the newest version"))
