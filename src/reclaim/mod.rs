@@ -2,6 +2,9 @@
 //! finds them, a mark makes it known, and after a time of grace, with everything read once more, they are
 //! deleted. `plan` decides and is pure.
 
+pub mod history;
 mod name;
 pub mod plan;
 pub mod scan;
+#[cfg(test)]
+mod tests;
