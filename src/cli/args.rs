@@ -141,6 +141,12 @@ pub struct RunArguments {
     /// $XDG_STATE_HOME/dirkeeper or ~/.local/state/dirkeeper. Best on a disk that is not watched.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// File with TLS, users and headers of the HTTP server, as exporters of Prometheus have it
+    ///
+    /// Default: what the configuration says, else plain HTTP without users. docs/access.md has an
+    /// example.
+    #[arg(long, value_name = "FILE")]
+    pub web_config_file: Option<PathBuf>,
     /// Where the directories come from.
     #[command(flatten)]
     pub sources: SourceArguments,
