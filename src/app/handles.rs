@@ -13,7 +13,7 @@ use crate::health::claim::ModeOrder;
 use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
-use crate::http::{Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
+use crate::http::{Access, Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
 use crate::listener::{Alertmanager, Dispatcher};
 use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;
@@ -46,6 +46,7 @@ pub(super) struct Parts {
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) reload_ok: Arc<AtomicBool>,
     pub(super) log_dropped: Dropped,
+    pub(super) access: watch::Receiver<Arc<Access>>,
     pub(super) token: Option<Arc<str>>,
     pub(super) first_problems: Vec<String>,
     /// Who turns the bookie's mode; none without a bookie.
@@ -93,6 +94,7 @@ impl Parts {
             events,
             live: self.live(),
             metrics,
+            access: self.access.clone(),
             control,
             may_stop: self.may_stop(),
         }

@@ -27,7 +27,7 @@ pub struct Agent {
 /// # Errors
 /// It cannot be read, others may use it, or it is none: then nothing may be ordered.
 pub fn token(file: PathBuf) -> Result<Arc<str>, Failure> {
-    app::read_token(file).map_err(|error| {
+    app::read_token("control_token_file", file).map_err(|error| {
         Failure::new(Exit::NotPermitted, error).remedy(
             "name the file that is the agent's control_token_file with --token-file, as a user who \
              may read it",
