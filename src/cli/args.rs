@@ -174,15 +174,36 @@ pub struct CheckArguments {
     pub sources: SourceArguments,
 }
 
-/// `status`.
-#[derive(Debug, Args)]
-pub struct StatusArguments {
+/// Which agent is asked, and how it and we are known. Shared by every command that asks one, as its
+/// last field, because the heading goes on to the arguments after it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Which agent to ask")]
+pub struct RemoteArguments {
     /// Address of the agent
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
     pub url: Url,
+    /// File with the authorities (PEM) for the certificate of an https address
+    ///
+    /// Default: those that this machine trusts.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// File with our certificate and its key (PEM), for an agent that asks for one
+    #[arg(long, value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// File with USER:PASSWORD, or with a token, for an agent that asks who reads
+    #[arg(long, value_name = "FILE")]
+    pub auth_file: Option<PathBuf>,
+}
+
+/// `status`.
+#[derive(Debug, Args)]
+pub struct StatusArguments {
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `mode`.
@@ -219,15 +240,15 @@ pub struct ModeSetArguments {
 /// Whom to order, and the form of the answer.
 #[derive(Debug, Args)]
 pub struct ModeOrderArguments {
-    /// Address of the agent
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
-    pub url: Url,
     /// File with the token, the agent's control_token_file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_TOKEN_FILE)]
     pub token_file: PathBuf,
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// The mode of `mode set`.
@@ -245,22 +266,19 @@ pub struct AcceptArguments {
     /// The directory, as it is configured
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Address of the agent
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
-    pub url: Url,
     /// File with the token, the agent's control_token_file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_TOKEN_FILE)]
     pub token_file: PathBuf,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `events`.
 #[derive(Debug, Args)]
 pub struct EventsArguments {
-    /// Address of the agent
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url, conflicts_with = "state_dir")]
-    pub url: Url,
     /// Read the state directory of an agent that is not running
-    #[arg(long, value_name = "DIR", conflicts_with = "follow")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["follow", "url", "ca_file", "cert_file", "auth_file"])]
     pub state_dir: Option<PathBuf>,
     /// Go on with new events as they happen, through restarts of the agent
     #[arg(long, short)]
@@ -280,6 +298,9 @@ pub struct EventsArguments {
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `config`.
