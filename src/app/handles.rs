@@ -13,7 +13,9 @@ use crate::health::claim::ModeOrder;
 use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
-use crate::http::{Access, Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
+use crate::http::{
+    Access, Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal,
+};
 use crate::listener::{Alertmanager, Dispatcher};
 use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;

@@ -269,7 +269,13 @@ impl Agent {
             config,
             actions.clone(),
             dispatcher.clone(),
-            (reload_ok, beside.configured(), textfile, systemd.clone(), door),
+            (
+                reload_ok,
+                beside.configured(),
+                textfile,
+                systemd.clone(),
+                door,
+            ),
         );
         Ok(Agent {
             actions,

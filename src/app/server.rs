@@ -49,7 +49,9 @@ fn access(web: &WebConfig, read_token: Option<Arc<str>>) -> Access {
     let users = web.users.iter();
     Access {
         tls: web.tls.as_ref().map(|tls| Arc::clone(&tls.config)),
-        users: users.map(|(user, hash)| (user.clone(), hash.0.clone())).collect(),
+        users: users
+            .map(|(user, hash)| (user.clone(), hash.0.clone()))
+            .collect(),
         read_token,
         headers: web.headers.iter().filter_map(header).collect(),
     }
@@ -75,14 +77,16 @@ impl Server {
             // An error means the same.
             let _ = stopped.await;
         };
-        thread::Builder::new().name("http".to_owned()).spawn(move || {
-            if let Err(error) = runtime.block_on(http::serve(listener, handles, shutdown)) {
-                tracing::error!("the HTTP server ended: {error}");
-            }
-            // A password that is being checked is not waited for.
-            runtime.shutdown_background();
-            let _ = end.send(());
-        })?;
+        thread::Builder::new()
+            .name("http".to_owned())
+            .spawn(move || {
+                if let Err(error) = runtime.block_on(http::serve(listener, handles, shutdown)) {
+                    tracing::error!("the HTTP server ended: {error}");
+                }
+                // A password that is being checked is not waited for.
+                runtime.shutdown_background();
+                let _ = end.send(());
+            })?;
         Ok(Server { stop, ended })
     }
 

@@ -49,9 +49,8 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    read().map_err(|error: std::io::Error| {
-        Failure::io(format!("cannot read {}", shown(path)), error)
-    })
+    read()
+        .map_err(|error: std::io::Error| Failure::io(format!("cannot read {}", shown(path)), error))
 }
 
 /// Who we are, from the file that says it: `USER:PASSWORD`, or a token, which has no colon.

@@ -208,7 +208,10 @@ impl Drop for Part {
     fn drop(&mut self) {
         let state = &self.answer.0;
         state.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-        state.unread.bytes.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+        state
+            .unread
+            .bytes
+            .fetch_sub(self.bytes.len(), Ordering::Relaxed);
     }
 }
 

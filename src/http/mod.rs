@@ -221,7 +221,9 @@ async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Re
         && headers.contains_key(header::CONTENT_LENGTH)
     {
         let text = "the request has both a content-length and a transfer-encoding";
-        Problem::new(StatusCode::BAD_REQUEST, text).into_response()
+        // What comes behind it may be meant as anything.
+        let close = [(header::CONNECTION, "close")];
+        (close, Problem::new(StatusCode::BAD_REQUEST, text)).into_response()
     } else {
         let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
         answer.unwrap_or_else(|_| {

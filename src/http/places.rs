@@ -92,7 +92,9 @@ impl Places {
 fn oldest(open: &[Place], which: &dyn Fn(&Place) -> bool) -> Option<usize> {
     let waited_for = open.iter().enumerate();
     let waited_for = waited_for.filter(|(_, it)| which(it) && it.doing != Doing::Served);
-    waited_for.min_by_key(|(at, it)| (it.doing, *at)).map(|(at, _)| at)
+    waited_for
+        .min_by_key(|(at, it)| (it.doing, *at))
+        .map(|(at, _)| at)
 }
 
 /// What counts as one address: of IPv6 the network that a single customer is given.

@@ -1,5 +1,6 @@
 //! The server over real connections: what each path answers, and what bad clients cannot do.
 
+mod access;
 mod mode;
 
 use std::collections::BTreeMap;

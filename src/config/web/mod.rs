@@ -269,7 +269,10 @@ impl Reader<'_> {
             self.error(line, &key, Wrong::new("has another value", remedy));
             return None;
         }
-        if !value.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        if !value
+            .bytes()
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        {
             let wrong = Wrong::new("cannot be the value of a header", "write visible ASCII");
             self.error(line, &key, wrong);
             return None;
@@ -307,14 +310,19 @@ impl Reader<'_> {
 fn bcrypt_hash(text: &str) -> Result<Secret, Wrong> {
     let remedy = "make it with: htpasswd -nBC 10 \"\" | tr -d ':\\n'";
     let wrong = || Wrong::new("is not a bcrypt hash", remedy);
-    let known = ["$2a$", "$2b$", "$2y$"].iter().any(|kind| text.starts_with(kind));
+    let known = ["$2a$", "$2b$", "$2y$"]
+        .iter()
+        .any(|kind| text.starts_with(kind));
     let parts: bcrypt::HashParts = text.parse().map_err(|_| wrong())?;
     if !known || text.len() != 60 {
         return Err(wrong());
     }
     if !(4..=MAX_COST).contains(&parts.get_cost()) {
         let text = format!("is a bcrypt hash of cost {}", parts.get_cost());
-        return Err(Wrong::new(text, format!("choose a cost from 4 to {MAX_COST}")));
+        return Err(Wrong::new(
+            text,
+            format!("choose a cost from 4 to {MAX_COST}"),
+        ));
     }
     Ok(Secret(text.to_owned()))
 }

@@ -1,5 +1,6 @@
 //! Web configurations and what is said of them.
 
+use std::fmt::Write;
 use std::fs;
 
 use super::*;
@@ -81,8 +82,11 @@ fn what_is_wrong_has_its_line_and_no_value() {
         "basic_auth_users:\n a: [hunter2\n",
     ] {
         let said = folder.said(text);
-        assert!(!said.is_empty() && !said.contains("hunter2"), "{text}{said}");
-        all.push_str(&said);
+        assert!(
+            !said.is_empty() && !said.contains("hunter2"),
+            "{text}{said}"
+        );
+        writeln!(all, "{said}\n").unwrap();
     }
     insta::assert_snapshot!("wrong", all);
 }

@@ -103,15 +103,28 @@ pub(super) fn read(reader: &mut Reader<'_>, line: usize, entries: &Entries) -> O
     let (cert_line, cert) = settings.cert?;
     let (key_line, key) = settings.key?;
     let mut hasher = DefaultHasher::new();
-    (&cert, &key, &settings.client_ca, settings.client_auth, &settings.suites).hash(&mut hasher);
+    (
+        &cert,
+        &key,
+        &settings.client_ca,
+        settings.client_auth,
+        &settings.suites,
+    )
+        .hash(&mut hasher);
     (settings.client_order, &settings.curves, versions.len()).hash(&mut hasher);
-    versions.first().map(|version| u16::from(version.version)).hash(&mut hasher);
+    versions
+        .first()
+        .map(|version| u16::from(version.version))
+        .hash(&mut hasher);
 
     let chain = certificates(reader, cert_line, "cert_file", &cert)?;
     let key = match PrivateKeyDer::from_pem_slice(&key) {
         Ok(key) => key,
         Err(_) => {
-            let wrong = Wrong::new("holds no private key in PEM form", "name the certificate's key");
+            let wrong = Wrong::new(
+                "holds no private key in PEM form",
+                "name the certificate's key",
+            );
             reader.error(key_line, &join(SECTION, "key_file"), wrong);
             return None;
         }
@@ -201,11 +214,16 @@ fn client_auth(
         "RequireAndVerifyClientCert" => Some((line, false)),
         "RequestClientCert" | "RequireAnyClientCert" => {
             let text = "takes certificates of anybody, which proves nothing";
-            reader.error(line, key, Wrong::new(text, "write RequireAndVerifyClientCert"));
+            reader.error(
+                line,
+                key,
+                Wrong::new(text, "write RequireAndVerifyClientCert"),
+            );
             None
         }
         _ => {
-            let remedy = "write NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert";
+            let remedy =
+                "write NoClientCert, VerifyClientCertIfGiven or RequireAndVerifyClientCert";
             reader.error(line, key, Wrong::new("is not known", remedy));
             None
         }
@@ -265,7 +283,9 @@ fn provider(reader: &mut Reader<'_>, line: usize, settings: &Settings) -> Arc<Cr
                 word.to_owned()
             };
             let suites = provider.cipher_suites.iter();
-            suites.copied().find(|suite| suite_name(suite.suite()) == name)
+            suites
+                .copied()
+                .find(|suite| suite_name(suite.suite()) == name)
         });
         let is_13 = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some();
         provider.cipher_suites.retain(is_13);
@@ -331,7 +351,8 @@ fn clients(
             return None;
         }
         (None, Some((line, _))) => {
-            let remedy = "write client_auth_type: RequireAndVerifyClientCert, or leave client_ca out";
+            let remedy =
+                "write client_auth_type: RequireAndVerifyClientCert, or leave client_ca out";
             let wrong = Wrong::new("is missing, so client_ca checks nobody", remedy);
             reader.error(*line, &key, wrong);
             return None;

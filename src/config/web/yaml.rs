@@ -168,7 +168,10 @@ mod tests {
         assert_eq!(wrong("a: 1\nb: *x\n").0, 2);
         assert_eq!(wrong(&"[".repeat(60)).1, "too many levels");
         assert_eq!(wrong("a: 1\n---\nb: 1\n").1, "a second document begins");
-        assert_eq!(wrong("a: 1\nb: 2\na: 3\n"), (3, "a key is there twice".into()));
+        assert_eq!(
+            wrong("a: 1\nb: 2\na: 3\n"),
+            (3, "a key is there twice".into())
+        );
         assert_eq!(wrong("a: 1\n[x]: 2\n").1, "a key is no word");
         wrong("a: [1\n");
         wrong("a: \"x\n");
