@@ -224,15 +224,8 @@ fn wrong_web_configurations_keep_an_agent_from_starting() {
         private(&bench, "web.yml", web);
         all += &bench.refused(&["run", "--config", "a.toml"], 78);
     }
-    all += &bench.refused(
-        &[
-            "run",
-            "--dir",
-            "ledger=/tmp",
-            "--web-config-file",
-            "none.yml",
-        ],
-        78,
-    );
+    let dir = format!("ledger={}", bench.name("l1"));
+    let flags = ["run", "--dir", &dir, "--web-config-file", "none.yml"];
+    all += &bench.refused(&flags, 78);
     insta::assert_snapshot!("web_configurations", all);
 }

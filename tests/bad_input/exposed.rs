@@ -23,6 +23,15 @@ const IN_TIME: Duration = Duration::from_secs(1);
 /// The loop turns each second, and so much later at most.
 const TURN: Duration = Duration::from_millis(1100);
 
+/// A machine that does other things meanwhile is given three times as long; `EXPOSED_STRICT=1` takes
+/// that away.
+fn limit(strict: Duration) -> Duration {
+    match std::env::var_os("EXPOSED_STRICT") {
+        Some(_) => strict,
+        None => 3 * strict,
+    }
+}
+
 fn config(bench: &Bench, more: &str) {
     bench.write("token", "secret\n");
     bench.set_mode("token", 0o600);
@@ -59,8 +68,8 @@ impl Agent<'_> {
     }
 }
 
-/// Makes the attack while an honest client goes on asking, and tells what it was like.
-fn survives(agent: &Agent<'_>, attack: &Attack) {
+/// Makes the attack while an honest client goes on asking; what was not as it must be.
+fn survives(agent: &Agent<'_>, attack: &Attack) -> Option<String> {
     let (resident, descriptors) = (agent.resident_kib(), agent.descriptors());
     let honest = Honest::start(agent.port);
     let seen = (attack.make)(&agent.target());
@@ -68,13 +77,14 @@ fn survives(agent: &Agent<'_>, attack: &Attack) {
     let heard = honest.stop();
     let line = format!("{}: {seen}; {heard}; {resident} to {most} KiB", attack.name);
     println!("{line}");
-    assert_eq!(heard.failed, Vec::<String>::new(), "{line}");
-    assert!(heard.slowest_of_hundred() < IN_TIME, "{line}");
-    assert!(heard.longest_turn < TURN, "{line}");
-    assert!(most < resident + GROWTH_KIB, "{line}");
     wait_until(&format!("descriptors come back after {line}"), || {
         agent.descriptors() <= descriptors
     });
+    let well = heard.failed.is_empty()
+        && heard.slowest_of_hundred() < limit(IN_TIME)
+        && heard.longest_turn < limit(TURN)
+        && most < resident + GROWTH_KIB;
+    (!well).then(|| format!("{line} {:?}", heard.failed))
 }
 
 #[test]
@@ -90,9 +100,9 @@ fn an_exposed_port_survives() {
         agent.get("/metrics");
     }
     let before = agent.status()["mode"].clone();
-    for attack in attacks::PLAIN {
-        survives(&agent, attack);
-    }
+    let attacks = attacks::PLAIN.iter();
+    let failed: Vec<String> = attacks.filter_map(|it| survives(&agent, it)).collect();
+    assert_eq!(failed, Vec::<String>::new());
     assert_eq!(agent.status()["mode"], before);
     let log = agent.finish();
     assert!(!log.contains("secret"), "{log}");
@@ -123,7 +133,7 @@ fn an_exposed_tls_port_survives() {
             "{line}: {}",
             text(&asked.stderr)
         );
-        assert!(took < 3 * IN_TIME, "{line}");
+        assert!(took < limit(2 * IN_TIME), "{line}");
         assert!(most < resident + GROWTH_KIB, "{line}");
         wait_until(&format!("descriptors come back after {line}"), || {
             agent.descriptors() <= descriptors
