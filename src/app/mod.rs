@@ -226,9 +226,9 @@ impl Agent {
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
         let pending = std::mem::take(&mut opened.pending);
         let dispatcher = dispatcher(listeners, &store, pending, &host, &clock);
-        let last_seq = last_seq(&opened);
-        let pins = Pins::new(store.clone(), opened.pins, opened.complete);
-        let options = monitor_options(&config, &pins, last_seq, &dispatcher);
+        let pins = std::mem::take(&mut opened.pins);
+        let pins = Pins::new(store.clone(), pins, opened.complete);
+        let options = monitor_options(&config, &pins, last_seq(&opened), &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
@@ -264,19 +264,15 @@ impl Agent {
         let server = Server::start(address, parts.handles()).context("cannot serve HTTP")?;
         let told = (dispatcher.clone(), actions.clone());
         tokio::spawn(follow_store(store.clone(), told, (pins, opened.complete)));
-        let reload = reload::Reloader::start(
-            sources,
-            config,
-            actions.clone(),
-            dispatcher.clone(),
-            (
-                reload_ok,
-                beside.configured(),
-                textfile,
-                systemd.clone(),
-                door,
-            ),
+        let told = (
+            reload_ok,
+            beside.configured(),
+            textfile,
+            systemd.clone(),
+            door,
         );
+        let heard = (actions.clone(), dispatcher.clone());
+        let reload = reload::Reloader::start((sources, config), heard, told);
         Ok(Agent {
             actions,
             beside,

@@ -36,10 +36,8 @@ pub(super) type Told = (
 
 impl Reloader {
     pub(super) fn start(
-        sources: Sources,
-        config: Config,
-        actions: mpsc::Sender<Action>,
-        dispatcher: Dispatcher,
+        (sources, config): (Sources, Config),
+        (actions, dispatcher): (mpsc::Sender<Action>, Dispatcher),
         (ok, bookie, textfile, systemd, door): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.

@@ -12,9 +12,6 @@ use tokio::sync::{oneshot, watch};
 use crate::config::WebConfig;
 use crate::http::{self, Access, Handles};
 
-/// Passwords are checked one at a time.
-const BLOCKING_THREADS: usize = 1;
-
 /// Who may come in.
 pub(super) struct Door {
     access: watch::Sender<Arc<Access>>,
@@ -68,7 +65,6 @@ impl Server {
     /// The system gives no thread or no runtime.
     pub(super) fn start(listener: TcpListener, handles: Handles) -> io::Result<Server> {
         let runtime = tokio::runtime::Builder::new_current_thread()
-            .max_blocking_threads(BLOCKING_THREADS)
             .enable_all()
             .build()?;
         let (stop, stopped) = oneshot::channel();

@@ -213,24 +213,13 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (header::X_FRAME_OPTIONS, "DENY"),
 ];
 
-/// Limits the time for an answer to begin, refuses what two readers could read in two ways, and adds
-/// the headers that every answer has.
+/// Limits the time for an answer to begin, and adds the headers that every answer has.
 async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
-    let headers = request.headers();
-    let mut response = if headers.contains_key(header::TRANSFER_ENCODING)
-        && headers.contains_key(header::CONTENT_LENGTH)
-    {
-        let text = "the request has both a content-length and a transfer-encoding";
-        // What comes behind it may be meant as anything.
-        let close = [(header::CONNECTION, "close")];
-        (close, Problem::new(StatusCode::BAD_REQUEST, text)).into_response()
-    } else {
-        let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
-        answer.unwrap_or_else(|_| {
-            let text = format!("the request took longer than {REQUEST_TIMEOUT:?}");
-            Problem::new(StatusCode::REQUEST_TIMEOUT, text).into_response()
-        })
-    };
+    let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
+    let mut response = answer.unwrap_or_else(|_| {
+        let text = format!("the request took longer than {REQUEST_TIMEOUT:?}");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, text).into_response()
+    });
     let headers = response.headers_mut();
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));

@@ -97,6 +97,11 @@ pub(super) fn read(reader: &mut Reader<'_>, line: usize, entries: &Entries) -> O
             reader.error(line, &join(SECTION, what), wrong);
         }
     }
+    made(reader, line, settings)
+}
+
+/// What rustls serves with; none when certificate and key are not there or of no use.
+fn made(reader: &mut Reader<'_>, line: usize, settings: Settings) -> Option<WebTls> {
     let provider = provider(reader, line, &settings);
     let versions = versions(reader, line, &settings)?;
     let clients = clients(reader, &settings, &provider)?;
