@@ -304,13 +304,13 @@ fn wrong_tokens(target: &Target) -> String {
             body.len()
         );
         let last = order.replace("Host", "Connection: close\r\nHost");
-        let orders = order.repeat(99) + &last;
+        let orders = order.repeat(24) + &last;
         let mut refused = 0;
         for said in target.said_all(vec![orders.into_bytes(); 40]).await {
             assert!(said.split(' ').all(|code| code == "401"), "{said}");
             refused += said.split(' ').count();
         }
-        assert_eq!(refused, 4_000);
+        assert_eq!(refused, 1_000);
         format!("{refused} refused")
     })
 }
