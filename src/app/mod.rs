@@ -159,7 +159,13 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         state_dir: config.state_dir.clone(),
         hooks: receivers(&config),
     };
-    let agent = Agent::start((sources, config), listeners, log.dropped(), address, tokens).await?;
+    let agent = Agent::start(
+        (sources, config),
+        listeners,
+        log.dropped(),
+        (address, tokens),
+    )
+    .await?;
     let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
     tracing::info!(
         "watching {dirs} {}, listening on {address}, state in {}",
@@ -216,8 +222,7 @@ impl Agent {
         (sources, config): (Sources, Config),
         listeners: Vec<Listener>,
         log_dropped: handles::Dropped,
-        address: std::net::TcpListener,
-        tokens: Tokens,
+        (address, tokens): (std::net::TcpListener, Tokens),
     ) -> Result<Agent, anyhow::Error> {
         let clock = Clock::start();
         let program = child::own_program().context("cannot find this program's own file")?;
@@ -242,15 +247,14 @@ impl Agent {
         };
         let beside = Beside::start(&config, joints)?;
         let reload_ok = Arc::new(AtomicBool::new(true));
-        let alertmanager = listeners::alertmanager(&config, &snapshots, &host, &clock)?;
         let door = Door::new(&config.web, tokens.read);
         let parts = handles::Parts {
+            alertmanager: listeners::alertmanager(&config, &snapshots, &host, &clock)?,
             access: door.receiver(),
             about: about(host),
             clock,
             snapshots,
             dispatcher: dispatcher.clone(),
-            alertmanager,
             store: store.clone(),
             actions: actions.clone(),
             reload_ok: Arc::clone(&reload_ok),
@@ -262,8 +266,9 @@ impl Agent {
         let textfile = textfile::start(config.textfile.clone(), &parts);
         let systemd = systemd::Systemd::start(parts.snapshots.clone());
         let server = Server::start(address, parts.handles()).context("cannot serve HTTP")?;
-        let told = (dispatcher.clone(), actions.clone());
-        tokio::spawn(follow_store(store.clone(), told, (pins, opened.complete)));
+        let heard = (dispatcher.clone(), actions.clone());
+        let kept = (pins, opened.complete);
+        tokio::spawn(follow_store(store.clone(), heard.clone(), kept));
         let told = (
             reload_ok,
             beside.configured(),
@@ -271,7 +276,6 @@ impl Agent {
             systemd.clone(),
             door,
         );
-        let heard = (actions.clone(), dispatcher.clone());
         let reload = reload::Reloader::start((sources, config), heard, told);
         Ok(Agent {
             actions,

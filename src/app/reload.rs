@@ -37,7 +37,7 @@ pub(super) type Told = (
 impl Reloader {
     pub(super) fn start(
         (sources, config): (Sources, Config),
-        (actions, dispatcher): (mpsc::Sender<Action>, Dispatcher),
+        (dispatcher, actions): (Dispatcher, mpsc::Sender<Action>),
         (ok, bookie, textfile, systemd, door): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.
