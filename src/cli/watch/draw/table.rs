@@ -1,7 +1,7 @@
 //! The table of directories: one line for each, the columns that there is room for, and the chosen
 //! one always in sight.
 
-use ratatui::style::Modifier;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
@@ -169,7 +169,9 @@ fn row(
         let text = match column {
             Column::Role => look.pad(&look.text(&dir.role), *width),
             Column::Bar => {
-                spans.push(Span::styled(bar(&dir.space, *width, look), tone));
+                // A blank in a colour would be a whole bar in the chosen line.
+                let known = dir.space.usage_ratio.map_or_else(Style::new, |_| tone);
+                spans.push(Span::styled(bar(&dir.space, *width, look), known));
                 continue;
             }
             column => look.pad_left(&cell(dir, now, *column), *width),
