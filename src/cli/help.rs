@@ -98,12 +98,19 @@ pub(super) const STATUS: &str = "\
 Show how a running agent sees its directories.
 
 The picture comes from the agent's memory: asking for it touches no disk. The exit code is 0 \
-whenever there is a picture, however bad it is; the command whose exit code is the verdict is check.";
+whenever there is a picture, however bad it is; the command whose exit code is the verdict is check.
+
+With --watch it is a live view on the whole terminal: directories in an order of choice, everything \
+about one of them, the log of events; '?' shows the keys. It outlives the agent and says how old \
+is what it shows. With --output json as well, each picture that differs from the one before in more \
+than its time is a line.";
 
 pub(super) const STATUS_END: &str = "\
 Examples:
   dirkeeper status
   dirkeeper status --url http://bk-3:9475
+  dirkeeper status --watch
+  dirkeeper status --watch --output json | jq --unbuffered -c '[.time, .status]'
   dirkeeper status --output json | jq '.dirs[] | select(.severity != \"ok\")'";
 
 pub(super) const MODE: &str = "\

@@ -81,6 +81,9 @@ fn identity(path: &Path) -> Result<Identity, Failure> {
 pub struct Page {
     /// The events, oldest first.
     pub events: Vec<Box<RawValue>>,
+    /// Number after which the next ones are.
+    #[serde(default)]
+    pub next: u64,
     /// Why older ones may be missing.
     #[serde(default)]
     pub problem: Option<String>,
@@ -185,6 +188,17 @@ impl Agent {
         url.query_pairs_mut()
             .append_pair("since", &since.to_string())
             .append_pair("limit", &PAGE.to_string());
+        self.parse(&self.get(&url).await?)
+    }
+
+    /// The newest events, at most `limit` of them, oldest first.
+    ///
+    /// # Errors
+    /// The agent does not answer, refuses, or answers with something else.
+    pub async fn newest_events(&self, limit: usize) -> Result<Page, Failure> {
+        let mut url = self.address("api/v1/events");
+        url.query_pairs_mut()
+            .append_pair("limit", &limit.to_string());
         self.parse(&self.get(&url).await?)
     }
 
