@@ -194,16 +194,25 @@ async fn a_registration_by_two_sessions_is_told_apart_from_both_by_one() {
     let (server, hand) = server().await;
     let (cluster, _session) = agent(&server, "a:1");
     let (bookie, before) = (server.connect(), server.connect());
-    let [writable, read_only] = ["available", "available/readonly"]
-        .map(|list| format!("/ledgers/{list}/a:1"));
+    let [writable, read_only] =
+        ["available", "available/readonly"].map(|list| format!("/ledgers/{list}/a:1"));
     let ask = async || cluster.is_registered_by_two("a:1").await;
     assert_eq!(ask().await, Ok(false));
-    bookie.create(&writable, b"", Kind::Ephemeral).await.unwrap();
+    bookie
+        .create(&writable, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
     assert_eq!(ask().await, Ok(false));
-    before.create(&read_only, b"", Kind::Ephemeral).await.unwrap();
+    before
+        .create(&read_only, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
     assert_eq!(ask().await, Ok(true));
     before.expire();
-    bookie.create(&read_only, b"", Kind::Ephemeral).await.unwrap();
+    bookie
+        .create(&read_only, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
     assert_eq!(ask().await, Ok(false), "W34: both are its own");
     bookie.delete(&read_only, None).await.unwrap();
     put(&hand, &read_only, b"").await;
