@@ -12,12 +12,15 @@ use crate::harness::bench::Bench;
 use crate::harness::run::{try_for, wait_for};
 use crate::stand::lab::{Bookie, Lab, Mode, STANDARD};
 use crate::stand::load::Load;
-use crate::stand::pair::{ENTER, LEAVE, Pair, SAID};
+use crate::stand::pair::{ENTER, LEAVE, Pair};
 
 const MISMATCH: &str = "modeMismatch";
 
 /// How long a writer of twenty megabytes may take.
 const WRITTEN: Duration = Duration::from_secs(60);
+
+/// What was not said by then is not going to be: half a minute of grace, and some looks.
+const QUIET: Duration = Duration::from_secs(45);
 
 /// Bookies that go read-only by themselves and say so in their status files.
 const PERSISTENT: [&str; 3] = [
@@ -89,7 +92,7 @@ pub(crate) fn persisted_by_the_disks_4_18_0(bench: &Bench) {
     restarted_after_full(&pair);
     let first = pair.agent().last_seq();
     pair.becomes(Mode::Writable, "available", ENTER);
-    pair.wait(SAID);
+    pair.wait(QUIET);
     pair.has_not_said(first, MISMATCH);
 }
 
@@ -172,7 +175,7 @@ fn a_flush_fails(bench: &Bench, version: &str) {
         let fault = NoNewLog::on(pair.bookie());
         write(bench, &pair.lab);
         pair.becomes(Mode::ReadOnly, "readonly", ENTER);
-        assert_eq!(failed(), before + 1);
+        assert!(before < failed(), "it has another reason");
         fault.end();
     };
     fail();
@@ -273,7 +276,7 @@ pub(crate) fn registered_nowhere(bench: &Bench) {
     pair.is_let_go();
     assert_eq!(changes(bookie), 2);
     let healed = pair.agent().last_seq();
-    pair.wait(SAID);
+    pair.wait(QUIET);
     pair.has_not_said(healed, MISMATCH);
 }
 

@@ -288,7 +288,7 @@ impl<'a> Pair<'a> {
     /// Waits for an event of this name after that number, with all these words in its message; its number.
     pub(crate) fn says(&self, since: u64, name: &str, words: &[&str]) -> u64 {
         let fits = |event: &Event| {
-            let message = event.json["message"].as_str().unwrap_or_default();
+            let message = event.json["cause"]["message"].as_str().unwrap_or_default();
             words.iter().all(|word| message.contains(word))
         };
         let since = |event: &Event| since < event.seq && event.name == name;
@@ -298,9 +298,11 @@ impl<'a> Pair<'a> {
             events.find(|event| fits(event)).map(|event| event.seq)
         });
         found.unwrap_or_else(|| {
-            let events = self.agent().events().into_iter().map(|event| event.json);
-            let events: Vec<Value> = events.collect();
-            panic!("no {name} with {words:?} in {events:?}")
+            let events = self.agent().events().into_iter();
+            let said: Vec<_> = events
+                .map(|event| (event.name, event.json["cause"]["message"].clone()))
+                .collect();
+            panic!("no {name} with {words:?} in {said:#?}")
         })
     }
 
