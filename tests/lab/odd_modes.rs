@@ -16,8 +16,8 @@ use crate::stand::pair::{ENTER, LEAVE, Pair};
 
 const MISMATCH: &str = "modeMismatch";
 
-/// How long a writer of twenty megabytes may take.
-const WRITTEN: Duration = Duration::from_secs(60);
+/// How long a writer of twenty megabytes may take, the start of its JVM on a busy machine included.
+const WRITTEN: Duration = Duration::from_secs(180);
 
 /// What was not said by then is not going to be: half a minute of grace, and some looks.
 const QUIET: Duration = Duration::from_secs(45);
