@@ -19,8 +19,8 @@ pub fn may_go(
     emergency: bool,
 ) -> Result<(), String> {
     let this = view.members.iter().find(|member| member.id == bookie);
-    // It has left already.
-    if this.is_some_and(|member| member.registration.read_only) {
+    // It has left already. In both lists it has not: clients still write to it.
+    if this.is_some_and(|member| member.registration.read_only && !member.registration.writable) {
         return Ok(());
     }
     let Err(why) = enough(view, bookie, this, min_writable) else {
@@ -144,6 +144,7 @@ mod tests {
         assert!(ask("a:w b:w c:w d:w e:wr f:", 3, false).starts_with("3 other"));
         // It has left already, or was never there.
         assert_eq!(ask("a:r b:w", 3, false), "may go");
+        assert!(ask("a:wr b:w", 3, false).starts_with("1 other"));
         assert!(ask("b:w", 3, false).starts_with("1 other"));
         assert!(ask("", u32::MAX, false).starts_with("0 other"));
     }

@@ -233,6 +233,19 @@ impl Cluster {
         .await
     }
 
+    /// The bookie is in both lists, by nodes of two sessions: a change of its mode could end it.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn is_registered_by_two(&self, bookie: &str) -> Result<bool, ClusterError> {
+        within(async {
+            let paths = self.paths_for(bookie).await?;
+            let read = registration::is_of_two_sessions(self.store(), &paths, bookie).await;
+            read.map_err(|error| ClusterError::of("the registration", error))
+        })
+        .await
+    }
+
     /// What the bookie's agent wrote about its claims, and the version of that; empty where others made
     /// the node first.
     ///

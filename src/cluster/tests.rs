@@ -188,6 +188,37 @@ async fn another_cluster_is_said_and_not_followed() {
     assert!(words.contains("not initialised"), "{words}");
 }
 
+/// A bookie that is told to go where another session's node is waits for that session, and ends.
+#[tokio::test]
+async fn a_registration_by_two_sessions_is_told_apart_from_both_by_one() {
+    let (server, hand) = server().await;
+    let (cluster, _session) = agent(&server, "a:1");
+    let (bookie, before) = (server.connect(), server.connect());
+    let [writable, read_only] =
+        ["available", "available/readonly"].map(|list| format!("/ledgers/{list}/a:1"));
+    let ask = async || cluster.is_registered_by_two("a:1").await;
+    assert_eq!(ask().await, Ok(false));
+    bookie
+        .create(&writable, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(ask().await, Ok(false));
+    before
+        .create(&read_only, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(ask().await, Ok(true));
+    before.expire();
+    bookie
+        .create(&read_only, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(ask().await, Ok(false), "W34: both are its own");
+    bookie.delete(&read_only, None).await.unwrap();
+    put(&hand, &read_only, b"").await;
+    assert_eq!(ask().await, Ok(true), "of no session");
+}
+
 #[tokio::test]
 async fn no_call_takes_an_id_that_would_lead_elsewhere() {
     let (server, _hand) = server().await;

@@ -236,8 +236,10 @@ impl Judge {
         match heard {
             Heard::State(state) => {
                 self.has_bookie = true;
+                // Not what it said before, which counts for a while without an answer.
+                let answered = state.as_ref().ok().and_then(|state| state.mode());
                 let told = self.alive.state(elapsed, state);
-                if let Some(mode) = self.observed() {
+                if let Some(mode) = answered {
                     self.mode.first_answer(mode);
                 }
                 told.into_iter().collect()

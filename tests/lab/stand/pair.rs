@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::fill::fill;
 use super::lab::{Bookie, Lab, Mode, Setup, disk};
 use super::told::{Column, seconds};
-use crate::harness::agent::{Agent, Plan};
+use crate::harness::agent::{Agent, Event, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
 use crate::harness::run::{outcome, pass, text, try_for};
@@ -26,6 +26,9 @@ pub(crate) const ENTER: Duration = Duration::from_secs(60);
 
 /// Dwell time, hold-off of a minute, and the same again for a busy machine.
 pub(crate) const LEAVE: Duration = Duration::from_secs(150);
+
+/// A wrong mode and a wrong registration are said after half a minute.
+pub(crate) const SAID: Duration = Duration::from_secs(90);
 
 /// What has not happened by then is not going to: many turns of the agent.
 pub(crate) const NEVER: Duration = Duration::from_secs(20);
@@ -55,6 +58,13 @@ impl<'a> Pair<'a> {
     pub(crate) fn new(bench: &'a Bench, version: &str, lines: &[&str]) -> Pair<'a> {
         let mut pair = Pair::without_agent(bench, version, lines);
         pair.start_agent("enforce");
+        pair
+    }
+
+    /// The same, with an agent that observes.
+    pub(crate) fn observed(bench: &'a Bench, version: &str, lines: &[&str]) -> Pair<'a> {
+        let mut pair = Pair::without_agent(bench, version, lines);
+        pair.start_agent("observe");
         pair
     }
 
@@ -194,7 +204,8 @@ impl<'a> Pair<'a> {
         );
     }
 
-    fn becomes(&self, mode: Mode, listed: &str, limit: Duration) {
+    /// The bookie is in this mode and listed so, in time.
+    pub(crate) fn becomes(&self, mode: Mode, listed: &str, limit: Duration) {
         let bookie = self.bookie();
         let found = try_for(limit, || {
             self.supervise();
@@ -272,6 +283,35 @@ impl<'a> Pair<'a> {
         let held = try_for(ENTER, held);
         let held = held.unwrap_or_else(|| panic!("no {word:?} in {}", self.mode_document()));
         self.tell("what the agent says is in the way", held);
+    }
+
+    /// Waits for an event of this name after that number, with all these words in its message; its number.
+    pub(crate) fn says(&self, since: u64, name: &str, words: &[&str]) -> u64 {
+        let fits = |event: &Event| {
+            let message = event.json["cause"]["message"].as_str().unwrap_or_default();
+            words.iter().all(|word| message.contains(word))
+        };
+        let since = |event: &Event| since < event.seq && event.name == name;
+        let found = try_for(SAID, || {
+            let events = self.agent().events();
+            let mut events = events.iter().filter(|event| since(event));
+            events.find(|event| fits(event)).map(|event| event.seq)
+        });
+        found.unwrap_or_else(|| {
+            let events = self.agent().events().into_iter();
+            let said: Vec<_> = events
+                .map(|event| (event.name, event.json["cause"]["message"].clone()))
+                .collect();
+            panic!("no {name} with {words:?} in {said:#?}")
+        })
+    }
+
+    /// No event of this name came after that number.
+    pub(crate) fn has_not_said(&self, since: u64, name: &str) {
+        let events = self.agent().events().into_iter();
+        let mut events = events.filter(|event| since < event.seq && event.name == name);
+        let found = events.next().map(|event| event.json);
+        assert_eq!(found, None, "{name}");
     }
 
     /// `dirkeeper mode ...` as an operator types it; what it printed, and how it ended.
