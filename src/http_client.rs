@@ -296,6 +296,14 @@ impl HttpClient {
         self.answer(url, request, USUAL).await
     }
 
+    /// As [`HttpClient::post`], with a PUT that has no body and no token.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn put_nothing(&self, url: &Url) -> Result<Vec<u8>, HttpError> {
+        self.answer(url, self.client.put(url.clone()), USUAL).await
+    }
+
     /// What a server says to a POST of a JSON document, success or not.
     ///
     /// # Errors

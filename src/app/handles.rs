@@ -185,7 +185,7 @@ impl Parts {
 
     fn may_stop(&self) -> MayStop {
         let keeper = self.mode_orders.clone();
-        Arc::new(move || Box::pin(ask(keeper.clone(), ModeOrder::MayStop)))
+        Arc::new(move |reserve| Box::pin(ask(keeper.clone(), ModeOrder::MayStop { reserve })))
     }
 }
 
@@ -213,11 +213,11 @@ mod tests {
         assert_eq!(ordered, Err(Refusal::NotSupported(NO_KEEPER)));
 
         let (keeper, mut orders) = mpsc::channel::<(ModeOrder, oneshot::Sender<_>)>(1);
-        let asked = || ask(Some(keeper.clone()), ModeOrder::MayStop);
+        let asked = || ask(Some(keeper.clone()), ModeOrder::MayStop { reserve: true });
         for said in [Ok("done".to_owned()), Err("too few".to_owned())] {
             let answering = async {
                 let (order, answer) = orders.recv().await.unwrap();
-                assert_eq!(order, ModeOrder::MayStop);
+                assert_eq!(order, ModeOrder::MayStop { reserve: true });
                 answer.send(said.clone()).unwrap();
             };
             let (ordered, ()) = tokio::join!(asked(), answering);

@@ -15,6 +15,7 @@ pub mod memory;
 mod paths;
 mod registration;
 mod replication;
+mod stopping;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub mod watch;
 mod wire;
 mod zookeeper;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -314,6 +316,37 @@ impl Cluster {
             let seen = seen.map_err(|error| ClusterError::of("the cluster", error))?;
             *lock(&self.shared.problems) = seen.problems;
             Ok(seen.view)
+        })
+        .await
+    }
+
+    /// Bookies that were allowed to stop and count as gone, and for how long yet. Of those that have been gone and
+    /// are back none is left.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn stopping(
+        &self,
+        lock: &ModeLock,
+    ) -> Result<BTreeMap<String, Duration>, ClusterError> {
+        within(async {
+            let paths = self.paths().await?;
+            let read = stopping::read(self.store(), &paths, lock.taken()).await;
+            read.map_err(|error| ClusterError::of("the bookies that stop", error))
+        })
+        .await
+    }
+
+    /// From now on this bookie counts as gone, for as long as is given back.
+    ///
+    /// # Errors
+    /// It could not be written, or may not have been.
+    pub async fn reserve_stop(&self, _under: &ModeLock) -> Result<Duration, ClusterError> {
+        within(async {
+            let paths = self.paths_for(self.bookie()).await?;
+            let wall = self.clock().now().wall;
+            let done = stopping::reserve(self.store(), &paths, self.bookie(), wall).await;
+            done.map_err(|error| ClusterError::of("the leave to stop", error))
         })
         .await
     }

@@ -282,6 +282,64 @@ async fn one_at_a_time_holds_the_lock() {
     assert_eq!(hand.stat(&own("mode-lock")).await, Ok(None));
 }
 
+/// Who may stop counts as gone for five minutes by the store's clock, or until it is back, whatever stands in the node.
+#[tokio::test]
+async fn a_leave_to_stop_lasts_until_its_end_or_the_bookie_is_back() {
+    let clock = Clock::manual();
+    let server = Memory::new(clock.clone());
+    let hand = server.connect();
+    put(&hand, "/ledgers/INSTANCEID", INSTANCE.as_bytes()).await;
+    put(&hand, "/ledgers/available/a:1", b"").await;
+    let (one, session) = agent(&server, "a:1");
+    let (two, _two) = agent(&server, "b:1");
+    let stopping = async || {
+        let lock = two.lock_mode(SOON).await.unwrap();
+        let stopping = two.stopping(&lock).await.unwrap();
+        lock.release().await;
+        let of = |(id, left): (&String, &Duration)| format!("{id} {}", left.as_secs());
+        stopping.iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    let reserve = async |cluster: &Cluster| {
+        let lock = cluster.lock_mode(SOON).await.unwrap();
+        let stays = cluster.reserve_stop(&lock).await.unwrap();
+        assert_eq!(stays, stopping::STAYS);
+        lock.release().await;
+    };
+    let pass = |seconds| clock.advance(Duration::from_secs(seconds));
+    assert_eq!(stopping().await, "");
+    reserve(&one).await;
+    pass(100);
+    assert_eq!(stopping().await, "a:1 200");
+    // Asked again it is renewed, and it outlives the agent.
+    reserve(&one).await;
+    session.expire();
+    session.reconnect();
+    pass(299);
+    assert_eq!(stopping().await, "a:1 1");
+    pass(1);
+    assert_eq!(stopping().await, "");
+    assert_eq!(
+        hand.stat(&own("stopping/a:1")).await,
+        Ok(None),
+        "left behind"
+    );
+
+    // It goes, and is back; so is one that was away already when it asked.
+    reserve(&one).await;
+    reserve(&two).await;
+    hand.delete("/ledgers/available/a:1", None).await.unwrap();
+    assert_eq!(stopping().await, "a:1 300, b:1 300");
+    put(&hand, "/ledgers/available/readonly/a:1", b"").await;
+    assert_eq!(stopping().await, "b:1 300");
+    put(&hand, "/ledgers/available/b:1", b"").await;
+    assert_eq!(stopping().await, "");
+
+    // What cannot be understood may be a leave of another release.
+    put(&hand, &own("stopping/c:1"), b"garbage").await;
+    put(&hand, "/ledgers/available/c:1", b"").await;
+    assert_eq!(stopping().await, "c:1 300");
+}
+
 /// A store that takes calls and answers none of those that make a node.
 struct Deaf(Arc<MemorySession>);
 

@@ -5,6 +5,7 @@
 //! that are read now; PUT; state and registration read back; lock released.
 
 mod put;
+mod stop;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +42,6 @@ const FOREIGN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the lock of the cluster is waited for. Each holder needs a PUT and a registration, some 100 ms.
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
-
-/// How long a person who asks waits for that lock; the question itself is answered within 4 s or not at all.
-const MAY_STOP_WAIT: Duration = Duration::from_secs(1);
 
 /// Steps in one turn: claim, PUT, and the end of a claim; more would be a circle.
 const STEPS: usize = 4;
@@ -359,12 +357,17 @@ impl Task {
             self.parts.bookie_id.clone(),
             *self.parts.min_writable.borrow(),
         );
+        let stopping = match cluster.stopping(lock).await {
+            Ok(stopping) => stopping,
+            Err(error) => return Outcome::Held(report::text(&error)),
+        };
+        let may_go = |emergency| floor::may_go(&view, &stopping, &id, least, emergency);
         let mut below_floor = false;
-        if let Err(why) = floor::may_go(&view, &id, least, false) {
+        if let Err(why) = may_go(false) {
             if !self.parts.snapshots.borrow().mode.journal_emergency {
                 return Outcome::Held(why);
             }
-            if let Err(why) = floor::may_go(&view, &id, least, true) {
+            if let Err(why) = may_go(true) {
                 return Outcome::Held(why);
             }
             below_floor = true;
@@ -420,7 +423,7 @@ impl Task {
             return;
         }
         let result = match order {
-            ModeOrder::MayStop => self.may_stop().await,
+            ModeOrder::MayStop { reserve } => self.may_stop(reserve).await,
             ModeOrder::Set { mode, reason } => self
                 .change(|keeper, now| {
                     keeper.order(now, mode, reason);
@@ -479,29 +482,6 @@ impl Task {
                 Err(why)
             }
         }
-    }
-
-    /// Floor, lock and under-replication allow one bookie to go now.
-    async fn may_stop(&mut self) -> Result<String, String> {
-        let Some(cluster) = self.parts.cluster.clone() else {
-            return Err(
-                "no ZooKeeper is configured: nobody knows how many bookies are left".to_owned(),
-            );
-        };
-        let text = |error: ClusterError| report::text(&error);
-        let lock = cluster.lock_mode(MAY_STOP_WAIT).await.map_err(text)?;
-        let result = async {
-            let view = cluster.view().await.map_err(text)?;
-            let least = *self.parts.min_writable.borrow();
-            floor::may_go(&view, &self.parts.bookie_id, least, false)?;
-            if cluster.under_replicated().await.map_err(text)? {
-                return Err("ledgers are under-replicated: wait until they are not".to_owned());
-            }
-            Ok("floor, lock and under-replication allow this bookie to go now".to_owned())
-        }
-        .await;
-        lock.release().await;
-        result
     }
 
     fn say(&mut self) {

@@ -80,7 +80,7 @@ fn an_order_is_sent_with_token_and_reason_and_its_answer_is_shown() {
 
 #[test]
 fn whether_the_bookie_may_end_is_the_exit_code() {
-    let yes = r#"{"mayStop":true,"reasons":[]}"#;
+    let yes = r#"{"mayStop":true,"reasons":[],"message":"it is reserved for 300 s, until 2026-11-30T01:02:03Z"}"#;
     let no = r#"{"mayStop":false,"reasons":["3 bookies would stay writable, and 4 are needed","ledger 7 has one copy\u001b"]}"#;
     let agent = Agent::start([json(yes), json(no), json(no), json("{}")]);
     let mut transcripts = String::new();
@@ -90,7 +90,7 @@ fn whether_the_bookie_may_end_is_the_exit_code() {
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         let request = agent.request();
         assert!(
-            request.starts_with("GET /api/v1/mode/may-stop HTTP/1.1\r\n"),
+            request.starts_with("PUT /api/v1/mode/may-stop HTTP/1.1\r\n"),
             "{request}"
         );
         transcripts += &transcript(&line, &output).replace(&agent.url, "URL");

@@ -5,6 +5,7 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::harness::agent::Agent;
 use crate::harness::bench::Bench;
 use crate::harness::run::{pass, try_for, wait_for};
 use crate::stand::lab::{Mode, STANDARD};
@@ -273,22 +274,43 @@ pub(crate) fn bookie_recovers_by_itself(bench: &Bench) {
     pair.is_let_go();
 }
 
-/// `mode may-stop` says yes while another bookie can take over, and no when none can.
+/// `mode may-stop` says yes to one bookie at a time where only one may go: that is reserved for it, also when it has gone
+/// and its agent with it, until it is back.
 pub(crate) fn may_stop(bench: &Bench) {
     let pair = Pair::new(bench, STANDARD, &[]);
-    let answers = |wanted: bool| {
+    let (first, second) = (pair.agent(), &pair.other_agent());
+    let says = |agent: &Agent, wanted: bool, words: &str| {
         let mut last = (None, String::new());
         let found = try_for(ENTER, || {
-            last = pair.order(&["may-stop"]);
-            ((last.0 == Some(0)) == wanted).then_some(())
+            last = pair.order_to(agent, &["may-stop"]);
+            ((last.0 == Some(0)) == wanted && last.1.contains(words)).then_some(())
         });
-        assert!(found.is_some(), "may-stop is not {wanted} but {last:?}");
+        assert!(
+            found.is_some(),
+            "may-stop is not {wanted} with {words:?} but {last:?}"
+        );
     };
-    answers(true);
-    pair.lab.bookie(2).stop("TERM");
-    answers(false);
-    pair.lab.bookie(2).start();
-    answers(true);
+    // A question without an order reserves nothing.
+    wait_for("the second bookie may stop", ENTER, || {
+        let answer = second.get("/api/v1/mode/may-stop")?;
+        answer.contains("\"mayStop\":true").then_some(())
+    });
+    says(first, true, "reserved for it for 300 s, until 20");
+    let (code, told) = pair.order_to(second, &["may-stop"]);
+    assert_eq!(code, Some(1), "both were allowed: {told}");
+    let id = pair.bookie().id();
+    let counted = format!("{id} was allowed to stop and counts as gone for another 29");
+    assert!(told.contains(&counted), "{told}");
+    says(first, true, "reserved for it for 300 s");
+    pair.bookie().stop("TERM");
+    says(
+        second,
+        false,
+        "0 other bookies are writable and 1 must stay so",
+    );
+    pair.bookie().start();
+    says(second, true, "reserved");
+    says(first, false, "was allowed to stop");
     pair.lab.stop_zookeeper();
-    answers(false);
+    says(first, false, "ZooKeeper");
 }

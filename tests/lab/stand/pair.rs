@@ -276,11 +276,22 @@ impl<'a> Pair<'a> {
 
     /// `dirkeeper mode ...` as an operator types it; what it printed, and how it ended.
     pub(crate) fn order(&self, words: &[&str]) -> (Option<i32>, String) {
+        self.order_to(self.agent(), words)
+    }
+
+    /// An agent beside the second bookie, which only looks.
+    pub(crate) fn other_agent(&self) -> Agent {
+        let lines = "min_writable_bookies = 1";
+        self.lab.agent(self.bench, 2, lines).start()
+    }
+
+    /// As [`Pair::order`], to that agent.
+    pub(crate) fn order_to(&self, agent: &Agent, words: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(self.bench.program());
         command
             .arg("mode")
             .args(words)
-            .args(["--url", &self.agent().url()]);
+            .args(["--url", &agent.url()]);
         if words[0] != "show" && words[0] != "may-stop" {
             command
                 .arg("--token-file")
