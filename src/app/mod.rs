@@ -190,7 +190,7 @@ struct Agent {
     store: Store,
     reload: reload::Reloader,
     systemd: systemd::Systemd,
-    beside: Beside,
+    beside: Arc<Beside>,
 }
 
 impl Agent {
@@ -217,12 +217,13 @@ impl Agent {
         let joints = beside::Joints {
             store: store.clone(),
             stored: opened.claims.take(),
-            instance: pins.instance(&config.dirs),
+            pins: pins.clone(),
             snapshots: snapshots.clone(),
             actions: actions.clone(),
             clock: clock.clone(),
         };
-        let beside = Beside::start(&config, joints)?;
+        let beside = Arc::new(Beside::new(joints));
+        beside.configure(&config, beside::Ready::of(&config)?);
         let reload_ok = Arc::new(AtomicBool::new(true));
         let alertmanager = listeners::alertmanager(&config, &snapshots, &host, &clock)?;
         let parts = handles::Parts {
@@ -250,7 +251,7 @@ impl Agent {
             config,
             actions.clone(),
             dispatcher.clone(),
-            (reload_ok, beside.configured(), textfile, systemd.clone()),
+            (reload_ok, Arc::clone(&beside), textfile, systemd.clone()),
         );
         Ok(Agent {
             actions,
@@ -269,8 +270,7 @@ impl Agent {
     async fn stop(self) {
         self.systemd.stopping();
         let _ = self.stop_http.send(());
-        // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
-        drop(self.beside);
+        self.beside.stop();
         let _ = self.actions.send(Action::Stop).await;
         let _ = self.monitor.await;
         self.dispatcher.stop().await;

@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::*;
 
 /// A file with a token that only its owner may use.
@@ -192,8 +195,38 @@ fn an_agent_without_a_bookie_says_so() {
     );
     let shown = run(&["mode", "show", "--url", &url]);
     assert!(text(&shown.stdout).contains("nobody holds it"), "{shown:?}");
+    a_bookie_is_added(&agent, &url, &config);
     drop(agent);
     ask(&["mode", "may-stop"], 69);
     ask(&[&set[..], &["--token-file", &token]].concat(), 69);
     insta::assert_snapshot!("mode_without_bookie", transcripts);
+}
+
+/// One that is named later is kept from then on, without a restart.
+fn a_bookie_is_added(agent: &EndsWithTest, url: &str, config: &Path) {
+    let without = fs::read_to_string(config).unwrap();
+    let mut change = |bookie: &str, words: &str| {
+        fs::write(config, format!("{without}{bookie}")).unwrap();
+        let pid = Pid::from_raw(agent.0.id().try_into().unwrap());
+        kill(pid, Signal::SIGHUP).unwrap();
+        super::listeners::until(words, || {
+            let status = run(&["status", "--output", "json", "--url", url]);
+            text(&status.stdout).contains(words)
+        });
+    };
+    let bookie = "[bookie]\nid = \"b:1\"\nadmin_url = \"https://127.0.0.1:1\"\n";
+    // With a file that is no certificate, and then without it: a bookie that does not answer, in a cluster that nobody
+    // knows.
+    let with_ca = format!("{bookie}admin_ca = {config:?}\n");
+    change(
+        &with_ca,
+        "the bookie of the changed configuration is not kept",
+    );
+    change(bookie, "\"bookieUp\":false");
+    let status = run(&["status", "--output", "json", "--url", url]);
+    assert!(!text(&status.stdout).contains("is not kept"), "{status:?}");
+    let asked = run(&["mode", "may-stop", "--url", url]);
+    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+    let said = text(&asked.stdout);
+    assert!(said.contains("no ZooKeeper is configured"), "{said}");
 }
