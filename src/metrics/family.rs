@@ -343,6 +343,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |facts, series| series.flag(&[], facts.snapshot.mode.held.is_some()),
     ),
     gauge(
+        "dirkeeper_journal_emergency",
+        "1 while a journal is below its bytes, so that the bookie may go below the cluster's floor for it; 0 too where that is not configured.",
+        &[],
+        |facts, series| series.flag(&[], facts.snapshot.mode.journal_emergency),
+    ),
+    gauge(
         "dirkeeper_bookie_up",
         "1 while the bookie answers and serves; absent without a bookie, and before it was asked.",
         &[],
@@ -360,6 +366,12 @@ pub(super) const FAMILIES: &[Family] = &[
         &["kind"],
         beside::suspended,
     ),
+    gauge(
+        "dirkeeper_bookie_compaction_stalled",
+        "1 while a collector of the bookie has ended no major or minor compaction for several of its intervals; absent before its counters were read.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.stalled),
+    ),
     counter(
         "dirkeeper_bookie_compactions_total",
         "Compactions since the start of the bookie, over all its collectors; a major one does not count as a minor one too.",
@@ -373,6 +385,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.forced),
     ),
     gauge(
+        "dirkeeper_bookie_forced_gc_loop",
+        "1 while forced garbage collections of the bookie follow each other and free nothing; absent while nobody can say whether one runs.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.forced_loop),
+    ),
+    gauge(
         "dirkeeper_cluster_bookies",
         "Bookies of the cluster by their registration, and with a directory over warn as their agents say; by rack where there are at most 64.",
         &["state", "rack"],
@@ -383,6 +401,18 @@ pub(super) const FAMILIES: &[Family] = &[
         "The largest ensemble in use; new ones of it need as many writable bookies.",
         &[],
         beside::largest_ensemble,
+    ),
+    gauge(
+        "dirkeeper_cluster_headroom_low",
+        "1 where one writable bookie less would be too few for the largest ensemble, in the cluster (no group) or in an isolation group that can serve it; groups are left out where there are more than 64.",
+        &["group"],
+        beside::headroom_low,
+    ),
+    gauge(
+        "dirkeeper_cluster_claims_orphaned",
+        "Bookies of the cluster that are held by a claim and have had no agent for a minute; absent before the cluster was read.",
+        &[],
+        beside::orphaned,
     ),
     counter(
         "dirkeeper_mode_transitions_total",
@@ -458,6 +488,12 @@ pub(super) const FAMILIES: &[Family] = &[
         "Child processes that did not end when they were killed and were left behind.",
         &[],
         |facts, series| series.gauge(&[], float(facts.snapshot.children_abandoned)),
+    ),
+    gauge(
+        "dirkeeper_watches_nothing",
+        "1 while the prober has been away for a minute: no directory is watched.",
+        &[],
+        |facts, series| series.flag(&[], facts.snapshot.watches_nothing),
     ),
     counter(
         "dirkeeper_log_lines_dropped_total",
