@@ -4,8 +4,6 @@
 //! A number that is not known has no series (a NaN would spoil every sum over directories). States
 //! are sets: 1 for the present one, 0 for the others.
 
-use std::fmt::Write;
-
 use prometheus::proto::MetricType;
 
 use super::{Facts, Series, beside, float};
@@ -585,28 +583,4 @@ fn is_verdict(cause: Cause) -> bool {
 fn inodes(dir: &DirView) -> Option<(f64, f64)> {
     let space = shown_space(dir).filter(|space| space.inodes != 0)?;
     Some((float(space.inodes), float(space.inodes_free)))
-}
-
-/// The text of `docs/metrics.md`.
-#[must_use]
-pub fn reference() -> String {
-    let mut text = String::from(
-        "# Metrics\n\n\
-         Written from the table in `src/metrics/family.rs`; do not edit. A directory's `dir` is its \
-         path, with bytes that are not UTF-8 written `\\xNN`. A number that is not known has no \
-         series, and is never 0.\n\n\
-         | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
-    );
-    for family in FAMILIES {
-        let kind = format!("{:?}", family.kind).to_lowercase();
-        let labels: Vec<String> = family
-            .labels
-            .iter()
-            .map(|name| format!("`{name}`"))
-            .collect();
-        let (name, labels, help) = (family.name, labels.join(", "), family.help);
-        writeln!(text, "| `{name}` | {kind} | {labels} | {help} |")
-            .expect("memory takes every write");
-    }
-    text
 }
