@@ -86,14 +86,19 @@ impl Ready {
 }
 
 impl Beside {
-    /// Waits for a bookie.
-    pub(super) fn new(joints: Joints) -> Beside {
-        Beside {
+    /// Begins with the bookie that is named, or waits for one.
+    ///
+    /// # Errors
+    /// As [`Ready::of`].
+    pub(super) fn start(config: &Config, joints: Joints) -> Result<Beside, anyhow::Error> {
+        let beside = Beside {
             joints,
             configured: watch::Sender::new(None),
             orders: watch::Sender::new(None),
             running: Mutex::new(None),
-        }
+        };
+        beside.configure(config, Ready::of(config)?);
+        Ok(beside)
     }
 
     /// It has begun.

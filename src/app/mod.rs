@@ -222,8 +222,7 @@ impl Agent {
             actions: actions.clone(),
             clock: clock.clone(),
         };
-        let beside = Arc::new(Beside::new(joints));
-        beside.configure(&config, beside::Ready::of(&config)?);
+        let beside = Arc::new(Beside::start(&config, joints)?);
         let reload_ok = Arc::new(AtomicBool::new(true));
         let alertmanager = listeners::alertmanager(&config, &snapshots, &host, &clock)?;
         let parts = handles::Parts {

@@ -145,8 +145,11 @@ impl Task {
     /// The configuration as it runs.
     fn running(&self) -> Config {
         let mut running = self.config.clone();
-        if let (None, Some(before)) = (&running.bookie, &self.with_bookie) {
-            running.keep_bookie_of(before);
+        match &self.with_bookie {
+            Some(before) if running.bookie.is_none() => running.keep_bookie_of(before),
+            Some(_) => {}
+            // One that could not begin binds the next to nothing.
+            None => running.forget_bookie(),
         }
         running
     }

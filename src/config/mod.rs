@@ -175,6 +175,11 @@ impl Config {
         self.zookeeper.clone_from(&other.zookeeper);
         self.origin.bookie.clone_from(&other.origin.bookie);
     }
+
+    /// Names no bookie.
+    pub fn forget_bookie(&mut self) {
+        (self.bookie, self.zookeeper, self.origin.bookie) = (None, None, None);
+    }
 }
 
 /// The event log.

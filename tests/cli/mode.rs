@@ -205,7 +205,7 @@ fn an_agent_without_a_bookie_says_so() {
 /// One that is named later is kept from then on, without a restart.
 fn a_bookie_is_added(agent: &EndsWithTest, url: &str, config: &Path) {
     let without = fs::read_to_string(config).unwrap();
-    let mut change = |bookie: &str, words: &str| {
+    let change = |bookie: &str, words: &str| {
         fs::write(config, format!("{without}{bookie}")).unwrap();
         let pid = Pid::from_raw(agent.0.id().try_into().unwrap());
         kill(pid, Signal::SIGHUP).unwrap();

@@ -421,13 +421,21 @@ fn a_reload_may_name_the_first_bookie() {
     };
     let none = load(&sources).unwrap();
     let named = |port: u32| {
-        let zookeeper = format!("[zookeeper]\nservers = [\"127.0.0.1:{port}\"]\n");
-        let bookie = format!("[bookie]\nid = \"b:{port}\"\nadmin_url = \"http://127.0.0.1:{port}\"\n");
+        let zookeeper =
+            format!("[zookeeper]\nmetadata_service_uri = \"zk://127.0.0.1:{port}/ledgers\"\n");
+        let bookie =
+            format!("[bookie]\nid = \"b:{port}\"\nadmin_url = \"http://127.0.0.1:{port}\"\n");
         files.write("dirkeeper.toml", format!("{zookeeper}{bookie}{MINIMAL}"));
     };
     let shown = |config: &Config| {
-        let bookie = config.bookie.as_ref().and_then(|bookie| bookie.admin_url.clone());
-        let zookeeper = config.zookeeper.as_ref().map(|zookeeper| zookeeper.servers.join(","));
+        let bookie = config
+            .bookie
+            .as_ref()
+            .and_then(|bookie| bookie.admin_url.clone());
+        let zookeeper = config
+            .zookeeper
+            .as_ref()
+            .map(|zookeeper| zookeeper.servers.join(","));
         let [bookie, zookeeper] = [bookie, zookeeper].map(Option::unwrap_or_default);
         let restarts = config.warnings.iter();
         let restarts = restarts.filter(|warning| warning.to_string().contains("at restart"));
@@ -439,10 +447,18 @@ fn a_reload_may_name_the_first_bookie() {
     files.write("dirkeeper.toml", MINIMAL);
     let mut running = reload(&sources, &first).unwrap();
     assert!(running.bookie.is_none());
+    let mut forgotten = first.clone();
+    forgotten.forget_bookie();
     running.keep_bookie_of(&first);
     named(2);
+    let other = reload(&sources, &forgotten).unwrap();
+    assert_eq!(shown(&other), "http://127.0.0.1:2 127.0.0.1:2 0");
     let later = reload(&sources, &running).unwrap();
-    assert!(shown(&later).starts_with("http://127.0.0.1:1 127.0.0.1:1 "), "{}", shown(&later));
+    assert!(
+        shown(&later).starts_with("http://127.0.0.1:1 127.0.0.1:1 "),
+        "{}",
+        shown(&later)
+    );
     assert!(!shown(&later).ends_with(" 0"), "{}", shown(&later));
 }
 
