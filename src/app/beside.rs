@@ -265,6 +265,7 @@ fn cluster(
     let zookeeper = config.zookeeper.as_ref()?;
     Some(Cluster::start(ClusterOptions {
         bookie: id?.to_owned(),
+        host: super::host_name(),
         zookeeper: servers?,
         ledgers_root: zookeeper.ledgers_root.clone(),
         root: zookeeper.root.clone(),
@@ -398,6 +399,7 @@ async fn ask(
     action: &BesideAction,
     flags: bool,
 ) -> Result<(), anyhow::Error> {
+    cluster.is_alone().await?;
     match action {
         BesideAction::ResumeCompaction { major, minor } => {
             Ok(admin.resume_compaction(*major, *minor).await?)

@@ -60,6 +60,8 @@ pub struct ClusterOptions {
     pub root: String,
     /// The bookie beside this agent.
     pub bookie: String,
+    /// Where this agent runs, for those who find it in the way.
+    pub host: String,
     /// The id that the cluster must have, where it is known from the bookie's cookie.
     pub instance: Option<String>,
     /// The time.
@@ -100,6 +102,16 @@ pub enum ClusterError {
         expected: String,
         /// The id it has.
         now: String,
+    },
+    /// Two agents are told to look after one bookie.
+    #[error(
+        "the agent on {host} is the agent of {bookie} too, and was first: was its configuration copied?"
+    )]
+    Rival {
+        /// Which bookie.
+        bookie: String,
+        /// Where the other one runs.
+        host: String,
     },
     /// Somebody else changed the claims meanwhile.
     #[error("the claims on {bookie} were changed meanwhile")]
@@ -148,6 +160,7 @@ struct Shared {
     ledgers_root: String,
     root: String,
     bookie: String,
+    agent: agents::Agent,
     expected: Option<String>,
     known: Mutex<Option<Known>>,
     problems: Mutex<Vec<String>>,
@@ -184,6 +197,10 @@ impl Cluster {
                 ledgers_root: options.ledgers_root,
                 root: options.root,
                 bookie: options.bookie,
+                agent: agents::Agent {
+                    host: options.host,
+                    run: fastrand::u64(..),
+                },
                 expected: options.instance,
                 known: Mutex::new(None),
                 problems: Mutex::new(Vec::new()),
@@ -375,15 +392,40 @@ impl Cluster {
         walked.map_err(|error| ClusterError::of("the ledgers", error))
     }
 
+    /// No other agent says that it is this bookie's. The one that says so first is; a node of it goes with its session.
+    ///
+    /// # Errors
+    /// [`ClusterError::Rival`] when there is one; it could not be read.
+    pub async fn is_alone(&self) -> Result<(), ClusterError> {
+        within(async {
+            let paths = self.paths_for(self.bookie()).await?;
+            let path = paths.agent(self.bookie());
+            let rival = agents::rival(self.store(), &path, &self.shared.agent).await;
+            self.alone(rival)
+        })
+        .await
+    }
+
+    fn alone(&self, rival: Result<Option<String>, StoreError>) -> Result<(), ClusterError> {
+        match rival {
+            Ok(None) => Ok(()),
+            Ok(Some(host)) => Err(ClusterError::Rival {
+                bookie: self.bookie().to_owned(),
+                host,
+            }),
+            Err(error) => Err(ClusterError::of("the agent's status", error)),
+        }
+    }
+
     /// Says what the agent knows of its bookie, until the session ends.
     ///
     /// # Errors
-    /// It could not be written.
+    /// [`ClusterError::Rival`] when another agent says so; it could not be written.
     pub async fn publish_status(&self, status: &AgentStatus) -> Result<(), ClusterError> {
         within(async {
             let paths = self.paths_for(self.bookie()).await?;
-            let done = agents::publish(self.store(), &paths, self.bookie(), status).await;
-            done.map_err(|error| ClusterError::of("the agent's status", error))
+            let agent = &self.shared.agent;
+            self.alone(agents::publish(self.store(), &paths, self.bookie(), status, agent).await)
         })
         .await
     }

@@ -19,6 +19,7 @@ fn options(bookie: &str) -> ClusterOptions {
         ledgers_root: "/ledgers".to_owned(),
         root: "/dirkeeper".to_owned(),
         bookie: bookie.to_owned(),
+        host: "here".to_owned(),
         instance: None,
         clock: Clock::manual(),
     }
@@ -338,6 +339,55 @@ async fn a_leave_to_stop_lasts_until_its_end_or_the_bookie_is_back() {
     put(&hand, &own("stopping/c:1"), b"garbage").await;
     put(&hand, "/ledgers/available/c:1", b"").await;
     assert_eq!(stopping().await, "c:1 300");
+}
+
+/// Of two agents of one bookie the first counts until its session ends, whatever the second says.
+#[tokio::test]
+async fn a_second_agent_of_a_bookie_finds_the_first() {
+    let (server, hand) = server().await;
+    let (one, session) = agent(&server, "a:1");
+    let copy = ClusterOptions {
+        host: "there\u{1b}".to_owned(),
+        ..options("a:1")
+    };
+    let second: Arc<dyn MetaStore> = Arc::new(server.connect());
+    let two = Cluster::on(second, copy);
+    let (other, _other) = agent(&server, "b:1");
+    let status = AgentStatus::default();
+    let rival = |host: &str| {
+        Err(ClusterError::Rival {
+            bookie: "a:1".to_owned(),
+            host: host.to_owned(),
+        })
+    };
+    assert_eq!(two.is_alone().await, Ok(()));
+    assert_eq!(one.publish_status(&status).await, Ok(()));
+    assert_eq!(other.publish_status(&status).await, Ok(()));
+    assert_eq!(two.is_alone().await, rival("here"));
+    assert_eq!(two.publish_status(&status).await, rival("here"));
+    assert_eq!(
+        (one.is_alone().await, other.is_alone().await),
+        (Ok(()), Ok(()))
+    );
+    // Asked again, and out of reach, it still lives.
+    assert_eq!(one.publish_status(&status).await, Ok(()));
+    session.disconnect();
+    assert_eq!(two.is_alone().await, rival("here"));
+    session.expire();
+    assert_eq!(two.is_alone().await, Ok(()));
+    assert_eq!(two.publish_status(&status).await, Ok(()));
+    session.reconnect();
+    assert_eq!(one.publish_status(&status).await, rival("there\\x1b"));
+    // A node that goes with no session is replaced. One of an earlier release does not say where it runs.
+    hand.delete(&own("agents/a:1"), None).await.unwrap();
+    put(&hand, &own("agents/a:1"), b"{}").await;
+    assert_eq!(one.publish_status(&status).await, Ok(()));
+    hand.delete(&own("agents/a:1"), None).await.unwrap();
+    let old = br#"{"overWarn":true,"full":false,"enforces":true,"at":7}"#;
+    hand.create(&own("agents/a:1"), old, Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(one.is_alone().await, rival("a host that it does not name"));
 }
 
 /// A store that takes calls and answers none of those that make a node.

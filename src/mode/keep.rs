@@ -5,6 +5,7 @@
 //! that are read now; PUT; state and registration read back; lock released.
 
 mod put;
+mod rival;
 mod stop;
 
 use std::sync::Arc;
@@ -104,6 +105,7 @@ pub async fn keep(mut parts: Parts) {
         version: None,
         foreign: Vec::new(),
         foreign_at: None,
+        rival: None,
         newest: None,
         lost_at: None,
         calm_at: None,
@@ -124,6 +126,8 @@ struct Task {
     version: Option<i32>,
     foreign: Vec<Claim>,
     foreign_at: Option<Elapsed>,
+    /// Another agent of this bookie: since when, and in words.
+    rival: Option<(Elapsed, String)>,
     /// What a look of ours saw after a PUT, newer than the poll's.
     newest: NewestState,
     /// ZooKeeper has been away since then.
@@ -220,6 +224,7 @@ impl Task {
             hung: hung(&snapshot),
             bookie: newest.and_then(|(_, state)| state),
             store_lost: self.store_lost().or_else(|| self.restless()),
+            rival: self.rival(),
             foreign: self.foreign.clone(),
         }
     }
@@ -266,6 +271,7 @@ impl Task {
             self.known = Some(self.read_book(&cluster).await);
         }
         if due {
+            self.look_for_rival(&cluster).await;
             let _ = self.read_foreign(&cluster).await;
         }
     }
@@ -467,6 +473,9 @@ impl Task {
         if let Some(never) = self.keeper.never() {
             return Err(never.to_owned());
         }
+        if let Some((_, rival)) = &self.rival {
+            return Err(format!("{rival}: give the order there"));
+        }
         let now = self.parts.clock.now();
         let before = self.keeper.book().clone();
         change(&mut self.keeper, now)?;
@@ -495,7 +504,10 @@ impl Task {
             held: self.keeper.held().map(|held| held.text.clone()),
             blocked: self.keeper.held().is_some_and(|held| held.blocked),
             enforces: self.keeper.control() == Control::Enforce,
-            problem: unknown.or_else(|| self.problem.clone()),
+            problem: self
+                .rival_problem()
+                .or(unknown)
+                .or_else(|| self.problem.clone()),
         };
         if self.said.as_ref() != Some(&kept) {
             let heard = (self.parts.report)(kept.clone());

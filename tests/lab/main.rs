@@ -105,6 +105,7 @@ const LONG: &[Fault] = &[
         reconcile::bookie_recovers_by_itself,
     ),
     test("may_stop", reconcile::may_stop),
+    test("two_agents", reconcile::two_agents),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test("six_at_once", floor::six_at_once),
     test("journals_one_at_a_time", floor::journals_one_at_a_time),

@@ -314,3 +314,33 @@ pub(crate) fn may_stop(bench: &Bench) {
     pair.lab.stop_zookeeper();
     says(first, false, "ZooKeeper");
 }
+
+/// Two agents of one bookie, as by a copied configuration: the first looks after it, the second says that there are two, and
+/// follows when the first is gone.
+pub(crate) fn two_agents(bench: &Bench) {
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    let id = pair.bookie().id();
+    wait_for("the first agent is in ZooKeeper", ENTER, || {
+        let nodes = pair.lab.zk(&["ls", "-R", "/dirkeeper"]).unwrap_or_default();
+        nodes.contains(&format!("/agents/{id}")).then_some(())
+    });
+    let twin = pair.twin();
+    pair.fill();
+    pair.is_held();
+    Pair::has_problem(&twin, &format!("is the agent of {id} too, and was first"));
+    let held = twin.status().unwrap_or_default()["mode"]["held"].clone();
+    assert!(
+        held.as_str().is_some_and(|held| held.contains("was first")),
+        "{held}"
+    );
+    let (code, told) = pair.order_to(&twin, &["set", "writable", "--reason", "a try"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("give the order there"), "{told}");
+    let of_first = pair.agent().problems().unwrap_or_default();
+    let rivals = of_first.iter().filter(|text| text.contains("was first"));
+    assert_eq!(rivals.count(), 0, "{of_first:?}");
+    pair.stays(Mode::ReadOnly);
+    pair.succeed(twin);
+    pair.free();
+    pair.is_let_go();
+}

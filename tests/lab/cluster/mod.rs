@@ -128,6 +128,7 @@ fn options(servers: Servers, bookie: &str) -> ClusterOptions {
         ledgers_root: "/ledgers".to_owned(),
         root: "/dirkeeper".to_owned(),
         bookie: bookie.to_owned(),
+        host: "here".to_owned(),
         instance: None,
         clock: Clock::start(),
     }

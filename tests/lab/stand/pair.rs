@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub(crate) struct Pair<'a> {
     supervised: Cell<bool>,
     /// It was seen read-only.
     held: Cell<bool>,
+    /// Another state directory than the usual one.
+    state: Option<PathBuf>,
 }
 
 impl<'a> Pair<'a> {
@@ -87,6 +89,7 @@ impl<'a> Pair<'a> {
             since: Cell::default(),
             supervised: Cell::default(),
             held: Cell::default(),
+            state: None,
         }
     }
 
@@ -107,7 +110,41 @@ impl<'a> Pair<'a> {
 
     pub(crate) fn start_agent(&mut self, control: &str) {
         // Beside a full directory too, which is not probed.
-        self.agent = Some(self.plan(control).with_broken_dirs().start());
+        let plan = self.plan(control).with_broken_dirs();
+        let plan = match &self.state {
+            Some(state) => plan.state_dir(state),
+            None => plan,
+        };
+        self.agent = Some(plan.start());
+    }
+
+    /// Where the state of the agents that are started from now on is.
+    pub(crate) fn keep_state_at(&mut self, state: &Path) {
+        self.state = Some(state.to_owned());
+    }
+
+    /// A second agent with the configuration of the first.
+    pub(crate) fn twin(&self) -> Agent {
+        let plan = self.plan("enforce").named("twin");
+        plan.with_broken_dirs().start()
+    }
+
+    /// The first agent crashes, and this one is the bookie's.
+    pub(crate) fn succeed(&mut self, agent: Agent) {
+        self.crash_agent();
+        self.agent = Some(agent);
+    }
+
+    /// Waits until the agent has a problem with these words in it.
+    pub(crate) fn has_problem(agent: &Agent, words: &str) {
+        let said = try_for(ENTER, || {
+            let problems = agent.problems()?;
+            problems
+                .iter()
+                .any(|problem| problem.contains(words))
+                .then_some(())
+        });
+        assert!(said.is_some(), "no {words:?} in {:?}", agent.problems());
     }
 
     /// The same state, another word for `control`, read again by the running agent.
