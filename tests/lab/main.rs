@@ -106,6 +106,7 @@ const LONG: &[Fault] = &[
     ),
     test("may_stop", reconcile::may_stop),
     test("two_agents", reconcile::two_agents),
+    test("state_takes_nothing", reconcile::state_takes_nothing),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test("six_at_once", floor::six_at_once),
     test("journals_one_at_a_time", floor::journals_one_at_a_time),

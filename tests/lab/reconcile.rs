@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::harness::agent::Agent;
 use crate::harness::bench::Bench;
+use crate::harness::disk::Disk;
 use crate::harness::run::{pass, try_for, wait_for};
 use crate::stand::lab::{Mode, STANDARD};
 use crate::stand::pair::{ENTER, NEVER, Pair};
@@ -341,6 +342,29 @@ pub(crate) fn two_agents(bench: &Bench) {
     assert_eq!(rivals.count(), 0, "{of_first:?}");
     pair.stays(Mode::ReadOnly);
     pair.succeed(twin);
+    pair.free();
+    pair.is_let_go();
+}
+
+/// Where the state directory takes nothing, ZooKeeper's copy of the claims is enough, and it is said that it is the only one.
+pub(crate) fn state_takes_nothing(bench: &Bench) {
+    let state = Disk::tmpfs(bench, "state", "size=8m");
+    state.remount(true);
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    pair.crash_agent();
+    pair.keep_state_at(state.path());
+    pair.start_agent("enforce");
+    pair.fill();
+    pair.is_held();
+    pair.is_claimed_by(&["agent"]);
+    Pair::has_problem(pair.agent(), "ZooKeeper has the only copy");
+    let ok = pair.agent().metric("dirkeeper_state_store_ok", &[]);
+    assert_eq!(ok, Some(0.0));
+    // The next one knows of it by ZooKeeper alone.
+    pair.crash_agent();
+    pair.start_agent("enforce");
+    pair.is_claimed_by(&["agent"]);
+    pair.stays(Mode::ReadOnly);
     pair.free();
     pair.is_let_go();
 }
