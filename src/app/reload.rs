@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::beside::{Beside, Ready};
 use super::listeners;
+use super::server::Door;
 use super::systemd::Systemd;
 use crate::config::{self, Config, Problems, Sources, Watch};
 use crate::listener::{Dispatcher, Listener};
@@ -30,21 +31,20 @@ pub(super) struct Reloader {
 type Read = (Config, Vec<Listener>, Result<Option<Ready>, anyhow::Error>);
 
 /// Who is told of each reload beside the loop: whether it was well, the bookie's part, the directory
-/// of the textfile, the service manager.
+/// of the textfile, the service manager, the door of the HTTP server.
 pub(super) type Told = (
     Arc<AtomicBool>,
     Arc<Beside>,
     watch::Sender<Option<PathBuf>>,
     Systemd,
+    Door,
 );
 
 impl Reloader {
     pub(super) fn start(
-        sources: Sources,
-        config: Config,
-        actions: mpsc::Sender<Action>,
-        dispatcher: Dispatcher,
-        (ok, beside, textfile, systemd): Told,
+        (sources, config): (Sources, Config),
+        (dispatcher, actions): (Dispatcher, mpsc::Sender<Action>),
+        (ok, beside, textfile, systemd, door): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.
         let (wake, wakes) = mpsc::channel(1);
@@ -58,6 +58,7 @@ impl Reloader {
             beside,
             textfile,
             systemd,
+            door,
             wake: wake.clone(),
         };
         tokio::spawn(task.run(wakes));
@@ -82,6 +83,7 @@ struct Task {
     /// Told where the textfile goes.
     textfile: watch::Sender<Option<PathBuf>>,
     systemd: Systemd,
+    door: Door,
     wake: mpsc::Sender<()>,
 }
 
@@ -192,6 +194,7 @@ impl Task {
             .actions
             .send(Action::Problem("configuration", None))
             .await;
+        self.door.change(&config.web);
         let textfile = config.textfile.clone();
         self.textfile
             .send_if_modified(|old| std::mem::replace(old, textfile.clone()) != textfile);
