@@ -177,9 +177,10 @@ Examples:
 pub(super) const MODE_MAY_STOP: &str = "\
 Say by exit code whether the bookie may end now.
 
-It may when enough bookies stay writable without it, no other one is being stopped, and nothing is \
-under-replicated. Nothing is changed and no token is needed. Everything that is not known is a reason \
-not to stop.";
+It may when enough bookies stay writable without it, those included that were allowed to stop before it \
+counting as gone, and nothing is under-replicated. A yes is reserved for five minutes: meanwhile all \
+others count this bookie as gone, until it has been restarted. Ask again to have longer. Nothing else is \
+changed and no token is needed. Everything that is not known is a reason not to stop.";
 
 pub(super) const MODE_MAY_STOP_END: &str = "\
 Examples:

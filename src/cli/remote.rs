@@ -171,12 +171,13 @@ impl Agent {
         self.text(sent)
     }
 
-    /// Asks whether the agent's server may end now; the answer as text.
+    /// Asks whether the agent's server may end now, and has a yes reserved; the answer as text.
     ///
     /// # Errors
     /// The agent does not answer, or does not know.
     pub async fn may_stop(&self) -> Result<String, Failure> {
-        self.get(&self.address("api/v1/mode/may-stop")).await
+        let url = self.address("api/v1/mode/may-stop");
+        self.text(self.client.put_nothing(&url).await)
     }
 
     /// At most [`PAGE`] events after number `since`.

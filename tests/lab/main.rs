@@ -106,6 +106,8 @@ const LONG: &[Fault] = &[
         reconcile::bookie_recovers_by_itself,
     ),
     test("may_stop", reconcile::may_stop),
+    test("two_agents", reconcile::two_agents),
+    test("state_takes_nothing", reconcile::state_takes_nothing),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test(
         "persisted_by_the_disks_4_16_6",

@@ -382,6 +382,8 @@ impl Judge {
                 Some(Session::Connected) => Some(true),
             },
             cluster: self.cluster.view().cloned(),
+            orphaned: self.cluster.orphaned(),
+            headroom_low: self.cluster.headroom_low(),
             process: self.alive.known_process().cloned(),
             registration: self.registration,
             should_be: self.shadow.view(),
@@ -390,6 +392,8 @@ impl Judge {
                 suspended: self.compaction.suspended(),
                 details: details.to_vec(),
                 forced: self.compaction.is_forced(),
+                stalled: self.compaction.is_stalled(),
+                forced_loop: self.compaction.is_forced_loop(),
             },
             action: self.action(now),
         }

@@ -80,8 +80,13 @@ impl Task {
         (registered || other).then_some(registered)
     }
 
-    /// What speaks against a PUT: it is another bookie, has no read-only mode, or is registered so that the PUT would end it. `read_only`: its mode now.
-    pub(super) async fn check(&self, cluster: &Cluster, read_only: bool) -> Option<Outcome> {
+    /// What speaks against a PUT: another agent is its, it is another bookie, has no read-only mode, or is registered so that the
+    /// PUT would end it. `read_only`: its mode now.
+    pub(super) async fn check(&mut self, cluster: &Cluster, read_only: bool) -> Option<Outcome> {
+        self.look_for_rival(cluster).await;
+        if let Some((_, rival)) = &self.rival {
+            return Some(Outcome::Held(rival.clone()));
+        }
         let id = &self.parts.bookie_id;
         let config = match self.parts.admin.server_config().await {
             Ok(config) => config,

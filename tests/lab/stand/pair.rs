@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -51,6 +51,8 @@ pub(crate) struct Pair<'a> {
     supervised: Cell<bool>,
     /// It was seen read-only.
     held: Cell<bool>,
+    /// Another state directory than the usual one.
+    state: Option<PathBuf>,
 }
 
 impl<'a> Pair<'a> {
@@ -97,6 +99,7 @@ impl<'a> Pair<'a> {
             since: Cell::default(),
             supervised: Cell::default(),
             held: Cell::default(),
+            state: None,
         }
     }
 
@@ -117,7 +120,41 @@ impl<'a> Pair<'a> {
 
     pub(crate) fn start_agent(&mut self, control: &str) {
         // Beside a full directory too, which is not probed.
-        self.agent = Some(self.plan(control).with_broken_dirs().start());
+        let plan = self.plan(control).with_broken_dirs();
+        let plan = match &self.state {
+            Some(state) => plan.state_dir(state),
+            None => plan,
+        };
+        self.agent = Some(plan.start());
+    }
+
+    /// Where the state of the agents that are started from now on is.
+    pub(crate) fn keep_state_at(&mut self, state: &Path) {
+        self.state = Some(state.to_owned());
+    }
+
+    /// A second agent with the configuration of the first.
+    pub(crate) fn twin(&self) -> Agent {
+        let plan = self.plan("enforce").named("twin");
+        plan.with_broken_dirs().start()
+    }
+
+    /// The first agent crashes, and this one is the bookie's.
+    pub(crate) fn succeed(&mut self, agent: Agent) {
+        self.crash_agent();
+        self.agent = Some(agent);
+    }
+
+    /// Waits until the agent has a problem with these words in it.
+    pub(crate) fn has_problem(agent: &Agent, words: &str) {
+        let said = try_for(ENTER, || {
+            let problems = agent.problems()?;
+            problems
+                .iter()
+                .any(|problem| problem.contains(words))
+                .then_some(())
+        });
+        assert!(said.is_some(), "no {words:?} in {:?}", agent.problems());
     }
 
     /// The same state, another word for `control`, read again by the running agent.
@@ -316,11 +353,22 @@ impl<'a> Pair<'a> {
 
     /// `dirkeeper mode ...` as an operator types it; what it printed, and how it ended.
     pub(crate) fn order(&self, words: &[&str]) -> (Option<i32>, String) {
+        self.order_to(self.agent(), words)
+    }
+
+    /// An agent beside the second bookie, which only looks.
+    pub(crate) fn other_agent(&self) -> Agent {
+        let lines = "min_writable_bookies = 1";
+        self.lab.agent(self.bench, 2, lines).start()
+    }
+
+    /// As [`Pair::order`], to that agent.
+    pub(crate) fn order_to(&self, agent: &Agent, words: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(self.bench.program());
         command
             .arg("mode")
             .args(words)
-            .args(["--url", &self.agent().url()]);
+            .args(["--url", &agent.url()]);
         if words[0] != "show" && words[0] != "may-stop" {
             command
                 .arg("--token-file")
