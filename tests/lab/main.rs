@@ -14,6 +14,7 @@ mod harness;
 mod journal_disk;
 mod ledger_disk;
 mod one_disk;
+mod package;
 mod reconcile;
 mod smoke;
 mod stand;
@@ -105,6 +106,7 @@ const LONG: &[Fault] = &[
         reconcile::bookie_recovers_by_itself,
     ),
     test("may_stop", reconcile::may_stop),
+    test("package_removed", package::package_removed),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test("six_at_once", floor::six_at_once),
     test("journals_one_at_a_time", floor::journals_one_at_a_time),
