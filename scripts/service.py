@@ -22,7 +22,8 @@ class Service:
         self.options = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
         self.command = shlex.split(self.options["ExecStart"])
         self.make_state_directory()
-        address = root.path / f"run/notify-{instance or 'one'}"
+        address = root.path / f"run/notify-{instance}"
+        address.unlink(missing_ok=True)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self.socket.bind(str(address))
@@ -34,7 +35,7 @@ class Service:
         }
         # User, group, NoNewPrivileges= and CapabilityBoundingSet= of the unit.
         user = [f"--reuid={self.options['User']}", f"--regid={self.options['Group']}", "--init-groups"]
-        words = ["chroot", root.path, "setpriv", *user, "--no-new-privs", "--bounding-set=-all", *self.command]
+        words = ["/usr/sbin/chroot", root.path, "setpriv", *user, "--no-new-privs", "--bounding-set=-all", *self.command]
         log = self.log.open("w")
         self.process = subprocess.Popen(words, env=environment, umask=int(self.options["UMask"], 8), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 

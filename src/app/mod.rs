@@ -267,7 +267,7 @@ impl Agent {
 
     /// Stops everything in order. Nothing here waits for a disk.
     async fn stop(self) {
-        self.systemd.stopping();
+        self.systemd.stopping().await;
         let _ = self.stop_http.send(());
         // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
         drop(self.beside);

@@ -48,7 +48,8 @@ fn prerm(bench: &Bench, seconds: &str) -> String {
         .env("PATH", format!("{}:{path}", text(&programs)))
         .env("DIRKEEPER_CONFIG_DIR", bench.folder())
         .env("DIRKEEPER_RELEASE_SECONDS", seconds);
-    let (status, output, errors) = outcome(command, LEAVE + Duration::from_secs(5)).expect("it ends");
+    let (status, output, errors) =
+        outcome(command, LEAVE + Duration::from_secs(5)).expect("it ends");
     assert!(status.success(), "{status}: {output}{errors}");
     output + &errors
 }

@@ -9,7 +9,7 @@ Three templates for the pod of a bookie, for a chart that has this one as a depe
 */}}
 
 {{- define "dirkeeper.fullname" -}}
-{{- printf "%s-dirkeeper" .Release.Name | trunc 63 | trimSuffix "-" }}
+{{- contains "dirkeeper" .Release.Name | ternary .Release.Name (printf "%s-dirkeeper" .Release.Name) | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
 {{- define "dirkeeper.labels" -}}
