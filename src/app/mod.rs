@@ -291,7 +291,7 @@ impl Agent {
 
     /// Stops everything in order. Nothing here waits for a disk.
     async fn stop(self) {
-        self.systemd.stopping();
+        self.systemd.stopping().await;
         let served = self.server.stop();
         self.beside.stop();
         let _ = self.actions.send(Action::Stop).await;

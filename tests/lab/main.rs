@@ -15,6 +15,7 @@ mod journal_disk;
 mod ledger_disk;
 mod odd_modes;
 mod one_disk;
+mod package;
 mod reconcile;
 mod smoke;
 mod stand;
@@ -108,6 +109,7 @@ const LONG: &[Fault] = &[
     test("may_stop", reconcile::may_stop),
     test("two_agents", reconcile::two_agents),
     test("state_takes_nothing", reconcile::state_takes_nothing),
+    test("package_removed", package::package_removed),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
     test(
         "persisted_by_the_disks_4_16_6",
