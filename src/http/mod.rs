@@ -8,7 +8,6 @@ mod events;
 mod orders;
 mod page;
 mod problem;
-mod words;
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -136,6 +135,9 @@ struct Shared {
     handles: Handles,
     followers: Arc<Semaphore>,
     may_stop_turn: Arc<Semaphore>,
+    /// How full each directory was, for the page.
+    hours: page::SharedHours,
+    live: Arc<page::Live>,
     /// Its sender is dropped when the server stops.
     stopping: watch::Receiver<()>,
 }
@@ -147,14 +149,20 @@ impl Shared {
 }
 
 fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
+    let hours = page::Hours::keep(handles.snapshot.clone(), stopping.clone());
     let shared = Shared {
         handles,
         followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
         may_stop_turn: Arc::new(Semaphore::new(1)),
+        hours,
+        live: page::Live::new(),
         stopping,
     };
     Router::new()
         .route("/", get(page::page))
+        .route("/page.js", get(page::script))
+        .route("/page.css", get(page::style))
+        .route("/page/live", get(page::stream))
         .route("/metrics", get(api::metrics))
         .route("/livez", get(api::livez))
         .route("/readyz", get(api::readyz))
@@ -185,12 +193,13 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
 }
 
 /// Headers of every answer. Nothing here is for another site, and nothing is worth caching: it is
-/// out of date a second later. The page has a style of its own and no script.
+/// out of date a second later. The page has a script and a style of its own, an icon within itself, and
+/// speaks to nobody but this server.
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     (
         HeaderName::from_static("cross-origin-resource-policy"),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,10 @@ use crate::document::json;
 use crate::health::claim::{ModeOrder, check_reason};
 use crate::health::dir::DirId;
 use crate::health::policy::Mode;
+
+/// A header for the token alone: a browser that logs in somewhere in front of the agent, or at it, needs
+/// `Authorization` for that.
+const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-dirkeeper-token");
 
 /// What a client may order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -209,16 +213,10 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
     let Some(control) = &shared.handles.control else {
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "orders are off: set control_token_file in the configuration to a file with a token, and send it as \"Authorization: Bearer TOKEN\"",
+            "orders are off: set control_token_file in the configuration to a file with a token, and send it as \"Authorization: Bearer TOKEN\" or \"X-Dirkeeper-Token: TOKEN\"",
         ));
     };
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim());
-    match given {
+    match given_token(headers) {
         Some(given) if same_token(given, &control.token) => Ok(control),
         Some(_) => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
@@ -226,9 +224,19 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
         )),
         None => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
-            "this needs the token of control_token_file as \"Authorization: Bearer TOKEN\"",
+            "this needs the token of control_token_file as \"Authorization: Bearer TOKEN\" or \"X-Dirkeeper-Token: TOKEN\"",
         )),
     }
+}
+
+/// The token that a client sends: in a header of its own, or as bearer.
+fn given_token(headers: &HeaderMap) -> Option<&str> {
+    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if let Some(token) = text(TOKEN_HEADER) {
+        return Some(token.trim());
+    }
+    let (scheme, token) = text(header::AUTHORIZATION)?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// Compares in a time that depends on the lengths only, so that nobody guesses a token byte by
