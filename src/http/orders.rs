@@ -213,7 +213,7 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
     let Some(control) = &shared.handles.control else {
         return Err(Problem::new(
             StatusCode::FORBIDDEN,
-            "orders are off: set control_token_file in the configuration to a file with a token, and send it as \"Authorization: Bearer TOKEN\" or \"X-Dirkeeper-Token: TOKEN\"",
+            "orders are off: set control_token_file in the configuration to a file with a token, and send it as \"Authorization: Bearer TOKEN\"",
         ));
     };
     match given_token(headers) {
@@ -224,7 +224,7 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
         )),
         None => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
-            "this needs the token of control_token_file as \"Authorization: Bearer TOKEN\" or \"X-Dirkeeper-Token: TOKEN\"",
+            "this needs the token of control_token_file as \"Authorization: Bearer TOKEN\"",
         )),
     }
 }

@@ -26,7 +26,7 @@ const RECENT_MILLIS: i64 = 10_000;
 /// All directories, worst first, and whether each is open.
 pub(super) fn order(snapshot: &Snapshot) -> impl Iterator<Item = (&DirView, bool)> {
     let mut dirs: Vec<&Arc<DirView>> = snapshot.dirs.iter().collect();
-    dirs.sort_by_key(|dir| std::cmp::Reverse(dir.severity));
+    dirs.sort_by_key(|dir| std::cmp::Reverse(dir.status));
     let few = dirs.len() <= ALL_OPEN;
     let open = move |at, dir: &DirView| few || (dir.severity != Severity::Ok && at < MOST_OPEN);
     let dirs = dirs.into_iter().enumerate();
@@ -39,25 +39,27 @@ pub(super) fn element(dir: DirId) -> String {
 }
 
 pub(super) fn write_head(html: &mut String, scene: &Scene<'_>) -> Written {
-    let dirs = &scene.snapshot.dirs;
+    let none = match scene.snapshot.dirs.is_empty() {
+        true => "<p>No directory is watched.</p>\n",
+        false => "",
+    };
     writeln!(
         html,
-        "<div id=\"dirs-head\">\n<h2 id=\"dirs-h\">Directories</h2>"
-    )?;
-    if dirs.is_empty() {
-        return writeln!(html, "<p>No directory is watched.</p>\n</div>");
-    }
+        "<div id=\"dirs-head\">\n<h2 id=\"dirs-h\">Directories</h2>\n{none}</div>"
+    )
+}
+
+/// How many there are of each status, worst first.
+pub(super) fn counts(snapshot: &Snapshot) -> String {
     let mut counts: BTreeMap<Status, usize> = BTreeMap::new();
-    for dir in dirs {
+    for dir in &snapshot.dirs {
         *counts.entry(dir.status).or_default() += 1;
     }
-    // Worst first.
     let counts = counts.iter().rev().map(|(status, count)| {
         let (sign, status) = (sign(status.severity()), words(status.name()));
         format!("{sign} {count} {status}")
     });
-    let counts: Vec<String> = counts.collect();
-    writeln!(html, "<p>{}</p>\n</div>", counts.join(" · "))
+    counts.collect::<Vec<String>>().join(" · ")
 }
 
 pub(super) fn write(html: &mut String, scene: &Scene<'_>, dir: &DirView, open: bool) -> Written {
@@ -93,10 +95,21 @@ pub(super) fn write(html: &mut String, scene: &Scene<'_>, dir: &DirView, open: b
         row(html, "Suspect", "not confirmed yet, it is probed again")?;
     }
     write_space(html, scene, dir)?;
-    write_probe(html, scene, dir)?;
-    write_place(html, dir)?;
+    write_probe(html, dir)?;
+    if !dir.sources.active.is_empty() {
+        let names = dir.sources.active.join(", ");
+        row(html, "Watched by", Escaped(&names))?;
+    }
     writeln!(html, "</dl>")?;
     write_evidence(html, scene, dir)?;
+    writeln!(
+        html,
+        "<details data-state=\"more\"><summary>More</summary>\n<dl>"
+    )?;
+    write_reserves(html, dir)?;
+    write_probes(html, scene, dir)?;
+    write_place(html, dir)?;
+    writeln!(html, "</dl></details>")?;
     write_orders(html, dir, &path)?;
     writeln!(html, "</details></li>")
 }
@@ -109,11 +122,12 @@ fn write_bar(html: &mut String, dir: &DirView) -> Written {
     let limits = &dir.thresholds;
     write!(
         html,
-        "<span class=\"use\">{} % used, {} available</span>\n\
-         <svg class=\"bar\" width=\"100%\" height=\"16\" aria-hidden=\"true\">\
+        "<span class=\"use\">{} % used, {} of {} available</span>\n\
+         <svg class=\"bar\" width=\"100%\" height=\"20\" aria-hidden=\"true\">\
          <rect class=\"used\" width=\"{:.1}%\" height=\"100%\"/>",
         percent(ratio),
         bytes_text(space.available),
+        bytes_text(space.size),
         ratio * 100.0,
     )?;
     // The three may fall together, so each has a height of its own.
@@ -137,34 +151,16 @@ fn write_space(html: &mut String, scene: &Scene<'_>, dir: &DirView) -> Written {
         0 => String::new(),
         _ => format!(" or with less than {} available", bytes_text(available)),
     };
-    let space = shown_space(dir);
-    match usage(dir).zip(space) {
-        Some((ratio, space)) => row(
-            html,
-            "Usage",
-            format_args!(
-                "{} % · {} of {} available",
-                percent(ratio),
-                bytes_text(space.available),
-                bytes_text(space.size),
-            ),
-        )?,
-        None => row(html, "Usage", "not known")?,
-    }
     let marks = format_args!(
-        "almost full above {} %{}, full above {} %{}, writable again below {} %",
+        "writable again below {} % (dotted), almost full above {} %{} (dashed), full above {} %{} (solid)",
+        percent(limits.low_watermark),
         percent(limits.warn),
         or_below(limits.warn_available),
         percent(limits.full),
         or_below(limits.full_available),
-        percent(limits.low_watermark),
     );
     row(html, "Marks", marks)?;
     scene.hours.write(html, dir.id)?;
-    if let Some(space) = space.filter(|space| space.inodes != 0) {
-        let (free, all) = (space.inodes_free, space.inodes);
-        row(html, "Inodes", format_args!("{free} of {all} free"))?;
-    }
     if let Some(forecast) = dir.forecast {
         let latest = match forecast.latest {
             Some(latest) => about(latest),
@@ -172,7 +168,18 @@ fn write_space(html: &mut String, scene: &Scene<'_>, dir: &DirView) -> Written {
         };
         let (expected, earliest) = (about(forecast.expected), about(forecast.earliest));
         let text = format_args!("full in {expected} (between {earliest} and {latest})");
-        row(html, "Forecast", text)?;
+        // Of a full one it says what stands above.
+        if !forecast.expected.is_zero() {
+            row(html, "Forecast", text)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_reserves(html: &mut String, dir: &DirView) -> Written {
+    if let Some(space) = shown_space(dir).filter(|space| space.inodes != 0) {
+        let (free, all) = (space.inodes_free, space.inodes);
+        row(html, "Inodes", format_args!("{free} of {all} free"))?;
     }
     if let Some(room) = dir.high_priority_room {
         let text = match room.enough {
@@ -188,13 +195,13 @@ fn write_space(html: &mut String, scene: &Scene<'_>, dir: &DirView) -> Written {
     }
     if let Some(journal) = dir.journal {
         let unmarked = journal.unmarked.map_or("not known".to_owned(), bytes_text);
-        let text = format_args!("{unmarked} in front of a restart, {} files", journal.files);
+        let text = format_args!("{unmarked} to be read by a start, {} files", journal.files);
         row(html, "Journal", text)?;
     }
     Ok(())
 }
 
-fn write_probe(html: &mut String, scene: &Scene<'_>, dir: &DirView) -> Written {
+fn write_probe(html: &mut String, dir: &DirView) -> Written {
     if let Some(running) = dir.in_flight {
         let running = about(running);
         let text = format_args!("an operation has been running for {running}");
@@ -219,6 +226,10 @@ fn write_probe(html: &mut String, scene: &Scene<'_>, dir: &DirView) -> Written {
         let durations = durations.join(", ");
         row(html, "Newest probe", format_args!("{durations}{slow}"))?;
     }
+    Ok(())
+}
+
+fn write_probes(html: &mut String, scene: &Scene<'_>, dir: &DirView) -> Written {
     if let Some(score) = dir.latency.score {
         let steps = dir.latency.steps.iter().map(|view| {
             let (median, max) = (millis(view.median), millis(view.max));
@@ -252,10 +263,6 @@ fn write_place(html: &mut String, dir: &DirView) -> Written {
             Escaped(&mount.options),
         );
         row(html, "Mount", text)?;
-    }
-    if !dir.sources.active.is_empty() {
-        let names = dir.sources.active.join(", ");
-        row(html, "Watched by", Escaped(&names))?;
     }
     if !dir.sources.missing.is_empty() {
         let missing = dir.sources.missing.iter();

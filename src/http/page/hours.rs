@@ -163,8 +163,9 @@ impl Line {
         let (from, to) = (text(*first), text(*last));
         write!(
             html,
-            "<dt>Last hours</dt><dd><svg class=\"spark\" viewBox=\"0 0 {POINTS} 24\" preserveAspectRatio=\"none\" role=\"img\" \
+            "<dt>Last hours</dt><dd><svg class=\"spark\" viewBox=\"0 0 {} 24\" preserveAspectRatio=\"none\" role=\"img\" \
              aria-label=\"usage from {from} % to {to} % in the last {span}, lowest {} %, highest {} %\">",
+            self.points.len() - 1,
             text(lowest),
             text(highest),
         )?;
@@ -172,10 +173,9 @@ impl Line {
         writeln!(html, "</svg> {from} % → {to} % in {span}</dd>")
     }
 
-    /// One stroke for each run of known points, the newest one at the right edge.
+    /// One stroke for each run of known points.
     fn write_strokes(&self, html: &mut String, lowest: f64, highest: f64) -> Written {
         let height = (highest - lowest).max(LEAST_HEIGHT);
-        let shift = POINTS - self.points.len();
         let mut drawing = false;
         for (at, point) in self.points.iter().enumerate() {
             if *point == UNKNOWN {
@@ -188,7 +188,7 @@ impl Line {
             html.push_str(if drawing { " " } else { "<polyline points=\"" });
             drawing = true;
             let y = 22.0 - 20.0 * (ratio(*point) - lowest) / height;
-            write!(html, "{},{y:.1}", at + shift)?;
+            write!(html, "{at},{y:.1}")?;
         }
         if drawing {
             html.push_str("\"/>");
@@ -229,8 +229,8 @@ mod tests {
             text.contains("usage from 61.2 % to 64 % in the last 20s, lowest 61.2 %, highest 64 %"),
             "{text}"
         );
-        assert!(text.contains("points=\"140,22.0 141,"), "{text}");
-        assert!(text.contains("points=\"143,2.0\"/></svg>"), "{text}");
+        assert!(text.contains("points=\"0,22.0 1,"), "{text}");
+        assert!(text.contains("points=\"3,2.0\"/></svg>"), "{text}");
     }
 
     #[test]

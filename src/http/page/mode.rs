@@ -20,7 +20,7 @@ pub(super) fn write(html: &mut String, scene: &Scene<'_>) -> Written {
         }
         None => row(html, "Wanted mode", wanted)?,
     }
-    let observed = mode.observed.map_or("nobody says", name);
+    let observed = mode.observed.map_or("not known", name);
     match mode.observed.zip(mode.wanted) {
         Some((is, wanted)) if is != wanted => {
             row(

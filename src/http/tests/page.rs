@@ -141,7 +141,7 @@ async fn a_page_is_told_everything_once_and_then_what_changed() {
     assert_eq!(names.len(), 12, "{names:?}");
     assert_eq!(news["time"], "2026-11-30T01:02:03.456Z");
     assert_eq!(news["build"], "0.1.0 abc1234");
-    assert_eq!(news["dirs"], serde_json::json!(["d1", "d2", "d3", "d0"]));
+    assert_eq!(news["dirs"], serde_json::json!(["d2", "d1", "d3", "d0"]));
     let hung = news["parts"]["d2"].as_str().unwrap();
     assert!(
         hung.contains("&lt;script&gt;") && !hung.contains("<script"),
