@@ -62,20 +62,27 @@ pub(super) fn counts(snapshot: &Snapshot) -> String {
     counts.collect::<Vec<String>>().join(" · ")
 }
 
-pub(super) fn write(html: &mut String, scene: &Scene<'_>, dir: &DirView, open: bool) -> Written {
-    let path = path_text(&dir.path);
-    let (severity, status) = (dir.severity, words(dir.status.name()));
-    writeln!(
-        html,
-        "<li id=\"{}\" data-severity=\"{name}\"><details class=\"card {name}\" data-state=\"{status}\"{}>\n\
-         <summary><h3><span class=\"word\">{} {status}</span> <span class=\"path\">{}</span> \
-         <span class=\"role\">{}</span></h3>",
+/// How the element of a directory begins: all of its state that is more than numbers.
+pub(super) fn frame(dir: &DirView, open: bool) -> String {
+    let (severity, status) = (dir.severity.name(), words(dir.status.name()));
+    format!(
+        "<li id=\"{}\" data-severity=\"{severity}\"><details class=\"card {severity}\" data-state=\"{status}\"{}>",
         element(dir.id),
         if open { " open" } else { "" },
-        sign(severity),
+    )
+}
+
+pub(super) fn write(html: &mut String, scene: &Scene<'_>, dir: &DirView, open: bool) -> Written {
+    let path = path_text(&dir.path);
+    writeln!(
+        html,
+        "{}\n<summary><h3><span class=\"word\">{} {}</span> <span class=\"path\">{}</span> \
+         <span class=\"role\">{}</span></h3>",
+        frame(dir, open),
+        sign(dir.severity),
+        words(dir.status.name()),
         Escaped(&path),
         dir.role.name(),
-        name = severity.name(),
     )?;
     write_bar(html, dir)?;
     writeln!(html, "</summary>\n<dl>")?;

@@ -21,6 +21,7 @@ use super::{Scene, build, dir, fixed_parts};
 use crate::document::{json, timestamp_text};
 use crate::health::moment::{Elapsed, Timestamp};
 use crate::health::snapshot::Snapshot;
+use crate::health::status::Severity;
 use crate::http::Shared;
 use crate::http::problem::Problem;
 
@@ -34,6 +35,10 @@ const PACE: Duration = Duration::from_secs(1);
 /// A page that hears nothing for some of these shows that the agent is gone; the loop publishes each second,
 /// so that a message without news means that the loop is late.
 const BEAT: Duration = Duration::from_secs(2);
+
+/// Numbers of directories that are well and closed, as most of many are, may be so old: their usage changes
+/// each second beside a bookie that writes, and nobody looks at it. A change of status is shown at once.
+const CALM_SECONDS: u64 = 10;
 
 /// How long a page may take nothing before it is dropped; it asks again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -74,12 +79,24 @@ impl Picture {
         for (id, write) in fixed_parts() {
             picture.add(id.to_owned(), before, |html| write(html, scene));
         }
-        for (dir, open) in dir::order(scene.snapshot) {
+        for (turn, (dir, open)) in (0..).zip(dir::order(scene.snapshot)) {
             let id = dir::element(dir.id);
             picture.dirs.push(id.clone());
-            picture.add(id, before, |html| dir::write(html, scene, dir, open));
+            let calm = before.filter(|_| !open && dir.severity == Severity::Ok);
+            let kept = calm.and_then(|before| picture.kept(before, &id, turn));
+            match kept.filter(|part| part.starts_with(&dir::frame(dir, open))) {
+                Some(part) => _ = picture.parts.insert(id, part),
+                None => picture.add(id, before, |html| dir::write(html, scene, dir, open)),
+            }
         }
         picture
+    }
+
+    /// The part as it was, if it is not yet its turn to be rendered again.
+    fn kept(&self, before: &Picture, id: &str, turn: u64) -> Option<Arc<str>> {
+        let turns = |elapsed: Elapsed| (elapsed.as_secs() + turn) / CALM_SECONDS;
+        let part = before.parts.get(id)?;
+        (turns(before.elapsed) == turns(self.elapsed)).then(|| Arc::clone(part))
     }
 
     fn add(

@@ -234,7 +234,7 @@ fn write_now(html: &mut String, scene: &Scene<'_>) -> Written {
     writeln!(
         html,
         "<section id=\"now\" class=\"card {word}\" aria-label=\"State of the node\" data-title=\"{}\">\n\
-         <p><strong class=\"word\">{} {word}</strong> {}</p>\n<dl>",
+         <p><strong class=\"word\">{} {word}:</strong> {}</p>\n<dl>",
         title(scene),
         sign(severity),
         dir::counts(snapshot),

@@ -203,7 +203,7 @@ function filter(form) {
   const severity = form.elements.severity.value;
   let count = 0;
   for (const item of items) {
-    const has = item.textContent.toLowerCase().includes(text);
+    const has = text === '' || item.textContent.toLowerCase().includes(text);
     const is = severity === '' || item.dataset.severity === severity;
     item.hidden = !(has && is);
     if (!item.hidden) count += 1;

@@ -166,7 +166,36 @@ async fn a_page_is_told_everything_once_and_then_what_changed() {
     });
     let (news, names) = watching.changed().await;
     assert_eq!(news["dirs"], serde_json::json!(["d1", "d3", "d0"]));
-    assert_eq!(names, ["dirs-head"], "{news}");
+    assert_eq!(names, ["now"], "{news}");
+}
+
+#[tokio::test]
+async fn of_many_directories_those_that_are_well_take_turns() {
+    let server = Server::start();
+    let many = |snapshot: &mut Snapshot, usage| {
+        let dirs = (0..100).map(|id| {
+            let mut dir = sample::writable_dir(id, format!("/mnt/l{id}"), Role::Ledger);
+            dir.usage_ratio = Some(usage);
+            Arc::new(dir)
+        });
+        snapshot.dirs = dirs.collect();
+    };
+    server.publish_changed(1, |snapshot| many(snapshot, 0.6));
+    let mut watching = server.watch().await;
+    let (_, names) = watching.changed().await;
+    assert_eq!(names.len(), 108);
+    server.publish_changed(2, |snapshot| many(snapshot, 0.7));
+    let (_, names) = watching.changed().await;
+    assert_eq!(names.len(), 10, "{names:?}");
+    server.publish_changed(3, |snapshot| {
+        many(snapshot, 0.8);
+        snapshot.dirs[50] = Arc::new(sample::full_dir(50, "/mnt/l50", Role::Ledger));
+    });
+    let (_, names) = watching.changed().await;
+    assert!(names.contains(&"d50".to_owned()), "{names:?}");
+    server.publish_changed(13, |snapshot| many(snapshot, 0.9));
+    let (_, names) = watching.changed().await;
+    assert_eq!(names.len(), 101, "all, and the state of the node");
 }
 
 /// A loop that stands still is told by messages that tell nothing new.
