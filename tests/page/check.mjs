@@ -5,8 +5,8 @@ import * as fs from 'node:fs';
 
 import { AXE, Stage, TOKEN, until } from './stage.mjs';
 
-// From the agent's event to the page.
-const SHOWN_WITHIN = 2_000;
+// From the agent's event to the page; three times of it where others use the machine too.
+const SHOWN_WITHIN = process.env.PAGE_STRICT === '1' ? 2_000 : 6_000;
 
 const SCRIPT = '<script>alert(1)</script>';
 const LONG = 'n'.repeat(255);

@@ -67,6 +67,9 @@ export class Stage {
     const stage = new Stage();
     stage.binary = binary;
     stage.mounts = [];
+    for (const signal of ['SIGINT', 'SIGTERM']) {
+      process.once(signal, () => stage.close().finally(() => process.exit(130)));
+    }
     stage.folder = folder ?? fs.mkdtempSync(path.join(os.tmpdir(), 'dirkeeper-page-'));
     if (folder) stage.mount(folder);
     stage.port = await freePort();
@@ -120,8 +123,9 @@ export class Stage {
   }
 
   async start() {
-    const args = ['run', '--config', path.join(this.folder, 'dirkeeper.toml')];
-    this.agent = spawn(this.binary, args, { stdio: ['ignore', this.log, this.log] });
+    // Ended by the kernel with this check, should that be killed.
+    const args = ['--pdeathsig', 'KILL', this.binary, 'run', '--config', path.join(this.folder, 'dirkeeper.toml')];
+    this.agent = spawn('setpriv', args, { stdio: ['ignore', this.log, this.log] });
     this.ended = once(this.agent, 'exit');
     await until('the agent is ready', async () => {
       if (this.agent.exitCode !== null) throw new Error(`it ended with ${this.agent.exitCode}`);
@@ -142,6 +146,9 @@ export class Stage {
     this.chromium = await chromium.launch({
       executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
       args: CHROMIUM,
+      // The stage ends it, and then all else.
+      handleSIGINT: false,
+      handleSIGTERM: false,
     });
     return this.chromium;
   }
