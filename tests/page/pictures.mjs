@@ -9,8 +9,8 @@ const FOLDER = 'docs/pictures';
 // A picture in a repository is loaded with each clone.
 const MOST_BYTES = 150_000;
 const SHOTS = [
-  { file: 'page-light.png', colorScheme: 'light', viewport: { width: 820, height: 1000 } },
-  { file: 'page-dark.png', colorScheme: 'dark', viewport: { width: 820, height: 1000 } },
+  { file: 'page-light.png', colorScheme: 'light', viewport: { width: 820, height: 1060 } },
+  { file: 'page-dark.png', colorScheme: 'dark', viewport: { width: 820, height: 1060 } },
   { file: 'page-phone.png', colorScheme: 'light', viewport: { width: 360, height: 740 } },
 ];
 
@@ -50,10 +50,11 @@ try {
     await shot.goto(stage.url);
     await until('the page is live', () => shot.locator('html.scripted[data-link=ok]').count());
     // As somebody leaves it who looks into the full one.
-    for (const card of await shot.locator('#dir-list > li').all()) {
-      if (!(await card.innerText()).includes('/mnt/ledger-1')) await card.locator('> details > summary').click();
-    }
-    await shot.evaluate(() => { document.activeElement.blur(); scrollTo(0, 0); });
+    await shot.evaluate(() => {
+      for (const details of document.querySelectorAll('#dir-list > li > details')) {
+        details.open = details.dataset.state === 'full';
+      }
+    });
     await shot.screenshot({ path: `${FOLDER}/${file}` });
     const { size } = fs.statSync(`${FOLDER}/${file}`);
     if (size > MOST_BYTES) throw new Error(`${file} has ${size} bytes`);
