@@ -132,7 +132,7 @@ fn bad_command_lines_end_with_64_and_say_what_would_be_right() {
         &["check", "--explain", "--output", "json"],
         &["run", "--listen", "9475"],
         &["status", "--url", "bk-3:9475"],
-        &["status", "--url", "https://bk-3:9475"],
+        &["status", "--url", "ftp://bk-3"],
         &["events", "--event", "diskFul"],
         &["events", "--since", "yesterday"],
         &["events", "--state-dir", "/x", "--follow"],

@@ -13,7 +13,9 @@ use crate::health::claim::ModeOrder;
 use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
-use crate::http::{Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
+use crate::http::{
+    Access, Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal,
+};
 use crate::listener::{Alertmanager, Dispatcher};
 use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;
@@ -24,6 +26,10 @@ pub(super) type Dropped = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// The loop publishes each second; so many without a picture mean that it does not move.
 const LIVE: Duration = Duration::from_secs(10);
+
+/// Metrics that are so young are given again: they are the dearest answer, and a hundred clients that
+/// ask at once must not keep a scrape waiting for a hundred of them.
+const SAME_METRICS: Duration = Duration::from_millis(100);
 
 /// Longest wait for what becomes of an order on the mode: a claim is written to disk and to
 /// ZooKeeper first. Less than the server's limit for an answer, so that the client learns what is known.
@@ -46,6 +52,7 @@ pub(super) struct Parts {
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) reload_ok: Arc<AtomicBool>,
     pub(super) log_dropped: Dropped,
+    pub(super) access: watch::Receiver<Arc<Access>>,
     pub(super) token: Option<Arc<str>>,
     pub(super) first_problems: Vec<String>,
     /// Who turns the bookie's mode; none without a bookie.
@@ -62,8 +69,16 @@ impl Parts {
         let metrics = {
             let (snapshots, own) = (self.snapshots.clone(), Arc::clone(&self_view));
             let about = self.about.clone();
+            let (clock, last) = (self.clock.clone(), Mutex::default());
             let process = Mutex::new(ProcessReader::default());
             Arc::new(move || {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = clock.elapsed();
+                if let Some((at, text)) = &*last
+                    && now.saturating_sub(*at) < SAME_METRICS
+                {
+                    return String::clone(text);
+                }
                 let mut text = String::new();
                 let snapshot = Arc::clone(&snapshots.borrow());
                 let facts = process
@@ -71,6 +86,7 @@ impl Parts {
                     .unwrap_or_else(PoisonError::into_inner)
                     .read();
                 metrics::render(&snapshot, &own(), &about, Some(&facts), &mut text);
+                *last = Some((now, text.clone()));
                 text
             })
         };
@@ -93,6 +109,7 @@ impl Parts {
             events,
             live: self.live(),
             metrics,
+            access: self.access.clone(),
             control,
             may_stop: self.may_stop(),
         }

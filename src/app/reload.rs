@@ -10,6 +10,7 @@ use std::thread;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::listeners;
+use super::server::Door;
 use super::systemd::Systemd;
 use crate::config::{self, BookieConfig, Config, Problems, Sources, Watch};
 use crate::listener::{Dispatcher, Listener};
@@ -24,21 +25,20 @@ pub(super) struct Reloader {
 }
 
 /// Who is told of each reload beside the loop: whether it was well, the bookie's part, the directory
-/// of the textfile, the service manager.
+/// of the textfile, the service manager, the door of the HTTP server.
 pub(super) type Told = (
     Arc<AtomicBool>,
     watch::Sender<Option<BookieConfig>>,
     watch::Sender<Option<PathBuf>>,
     Systemd,
+    Door,
 );
 
 impl Reloader {
     pub(super) fn start(
-        sources: Sources,
-        config: Config,
-        actions: mpsc::Sender<Action>,
-        dispatcher: Dispatcher,
-        (ok, bookie, textfile, systemd): Told,
+        (sources, config): (Sources, Config),
+        (dispatcher, actions): (Dispatcher, mpsc::Sender<Action>),
+        (ok, bookie, textfile, systemd, door): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.
         let (wake, wakes) = mpsc::channel(1);
@@ -51,6 +51,7 @@ impl Reloader {
             bookie,
             textfile,
             systemd,
+            door,
             wake: wake.clone(),
         };
         tokio::spawn(task.run(wakes));
@@ -74,6 +75,7 @@ struct Task {
     /// Told where the textfile goes.
     textfile: watch::Sender<Option<PathBuf>>,
     systemd: Systemd,
+    door: Door,
     wake: mpsc::Sender<()>,
 }
 
@@ -152,6 +154,7 @@ impl Task {
             .send(Action::Problem("configuration", None))
             .await;
         self.bookie.send_replace(config.bookie.clone());
+        self.door.change(&config.web);
         let textfile = config.textfile.clone();
         self.textfile
             .send_if_modified(|old| std::mem::replace(old, textfile.clone()) != textfile);

@@ -32,7 +32,7 @@ pub fn run(arguments: &EventsArguments) -> Result<Exit, Failure> {
         stored(state_dir, since, &printer)?;
         return Ok(Exit::Ok);
     }
-    let agent = Agent::new(arguments.url.clone())?;
+    let agent = Agent::at(&arguments.remote)?;
     if arguments.follow {
         block_on(follow(&agent, since, &printer))?;
     } else {

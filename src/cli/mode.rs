@@ -56,7 +56,7 @@ pub fn run(command: ModeCommand) -> Result<Exit, Failure> {
 }
 
 fn show(arguments: StatusArguments) -> Result<Exit, Failure> {
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.status())?;
     let document: StatusDocument = agent.parse(&body)?;
     match arguments.output {
@@ -94,7 +94,7 @@ fn order(
     reason: Option<&str>,
 ) -> Result<Exit, Failure> {
     let token = remote::token(arguments.token_file)?;
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.set_mode(&token, mode.map(Mode::name), reason))?;
     let Taken { message } = agent.parse(&body)?;
     match arguments.output {
@@ -108,7 +108,7 @@ fn order(
 }
 
 fn may_stop(arguments: StatusArguments) -> Result<Exit, Failure> {
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.may_stop())?;
     let answer: MayStop = agent.parse(&body)?;
     match arguments.output {

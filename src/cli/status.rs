@@ -20,7 +20,7 @@ const STALE_SECONDS: u64 = 60;
 /// # Errors
 /// The agent does not answer, or not with a status; or the result cannot be written.
 pub fn run(arguments: &StatusArguments) -> Result<Exit, Failure> {
-    let agent = Agent::new(arguments.url.clone())?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.status())?;
     let document: StatusDocument = agent.parse(&body)?;
     match arguments.output {

@@ -2,11 +2,14 @@
 //! snapshot and from the closures in [`Handles`]; no handler touches a disk or waits for the monitor
 //! loop, and each resource that a client can use up has a limit.
 
+mod access;
 mod api;
 mod connection;
 mod events;
+mod impatient;
 mod orders;
 mod page;
+mod places;
 mod problem;
 
 use std::future::Future;
@@ -16,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -26,9 +29,11 @@ use tokio::sync::{Semaphore, watch};
 use crate::document::About;
 use crate::health::snapshot::{SelfView, Snapshot};
 
+pub use access::Access;
 pub use connection::serve;
 pub use orders::{Answer, Control, MayStop, Order, Refusal};
 
+use access::Passwords;
 use problem::Problem;
 
 /// Longest body of a request: an order with a reason needs less than a tenth of it.
@@ -73,6 +78,8 @@ pub struct Handles {
     pub live: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     /// The Prometheus exposition.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Who may ask, and how answers leave; may change at any time.
+    pub access: watch::Receiver<Arc<Access>>,
     /// Takes orders from those who have the token; without it nobody gives any.
     pub control: Option<Control>,
     /// Asks whether the server beside the agent may end now; needs no token.
@@ -138,6 +145,8 @@ struct Shared {
     /// How full each directory was, for the page.
     hours: page::SharedHours,
     live: Arc<page::Live>,
+    may_stop_waiting: Arc<Semaphore>,
+    passwords: Arc<Passwords>,
     /// Its sender is dropped when the server stops.
     stopping: watch::Receiver<()>,
 }
@@ -156,6 +165,8 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
         may_stop_turn: Arc::new(Semaphore::new(1)),
         hours,
         live: page::Live::new(),
+        may_stop_waiting: Arc::new(Semaphore::new(orders::MAY_STOP_WAITING)),
+        passwords: Arc::new(Passwords::new()),
         stopping,
     };
     Router::new()
@@ -188,7 +199,8 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(shared.clone(), access::gate))
+        .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
 }
 
@@ -211,15 +223,18 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// Limits the time for an answer to begin, and adds the headers that every answer has.
-async fn guard(request: Request, next: Next) -> Response {
+async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
     let mut response = answer.unwrap_or_else(|_| {
         let text = format!("the request took longer than {REQUEST_TIMEOUT:?}");
         Problem::new(StatusCode::REQUEST_TIMEOUT, text).into_response()
     });
+    let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        let headers = response.headers_mut();
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    for (name, value) in &shared.handles.access.borrow().headers {
+        headers.insert(name, value.clone());
     }
     response
 }

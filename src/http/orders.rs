@@ -2,18 +2,18 @@
 //! included, which asks and changes nothing; without a token file nobody gives orders.
 
 use std::future::Future;
-use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
+use super::access::{bearer, same};
 use super::api::find_dir;
 use super::problem::{Problem, json_answer};
 use crate::document::json;
@@ -21,9 +21,12 @@ use crate::health::claim::{ModeOrder, check_reason};
 use crate::health::dir::DirId;
 use crate::health::policy::Mode;
 
-/// A header for the token alone: a browser that logs in somewhere in front of the agent, or at it, needs
-/// `Authorization` for that.
-const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-dirkeeper-token");
+/// Where an order has its token when the authorization is that of a user.
+const TOKEN_HEADER: &str = "x-dirkeeper-token";
+
+/// Questions whether the server may end that wait for each other: each may take four seconds, and a
+/// client waits five.
+pub(super) const MAY_STOP_WAITING: usize = 8;
 
 /// What a client may order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,6 +159,9 @@ pub(super) async fn mode(State(shared): State<Shared>, request: Request) -> Resp
 
 /// `{"mayStop": false, "reasons": [TEXT]}`.
 pub(super) async fn may_stop(State(shared): State<Shared>) -> Response {
+    let Ok(_waiting) = shared.may_stop_waiting.try_acquire() else {
+        return problem(&Refusal::Busy).into_response();
+    };
     // One at a time: whoever needs no token must not fill the queue of those who have it.
     let _turn = shared.may_stop_turn.acquire().await;
     let (may_stop, reasons) = match (shared.handles.may_stop)().await {
@@ -217,7 +223,7 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
         ));
     };
     match given_token(headers) {
-        Some(given) if same_token(given, &control.token) => Ok(control),
+        Some(given) if same(given, &control.token) => Ok(control),
         Some(_) => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
             "the token is not the one in control_token_file",
@@ -229,37 +235,10 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
     }
 }
 
-/// The token that a client sends: in a header of its own, or as bearer.
+/// The token of an order: in a header of its own where the authorization is that of a user.
 fn given_token(headers: &HeaderMap) -> Option<&str> {
-    let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    if let Some(token) = text(TOKEN_HEADER) {
-        return Some(token.trim());
-    }
-    let (scheme, token) = text(header::AUTHORIZATION)?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// Compares in a time that depends on the lengths only, so that nobody guesses a token byte by
-/// byte. An empty token never matches.
-fn same_token(given: &str, token: &str) -> bool {
-    if token.is_empty() || given.len() != token.len() {
-        return false;
-    }
-    let pairs = given.bytes().zip(token.bytes());
-    let difference = pairs.fold(0, |difference, (a, b)| black_box(difference | (a ^ b)));
-    difference == 0
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_whole_token_matches() {
-        assert!(same_token("secret", "secret"));
-        for wrong in ["", "secre", "secret1", "Secret", "secreT"] {
-            assert!(!same_token(wrong, "secret"), "{wrong}");
-        }
-        assert!(!same_token("", ""));
+    match headers.get(TOKEN_HEADER) {
+        Some(value) => value.to_str().ok().map(str::trim),
+        None => bearer(headers),
     }
 }

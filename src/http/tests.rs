@@ -1,5 +1,6 @@
 //! The server over real connections: what each path answers, and what bad clients cannot do.
 
+mod access;
 mod mode;
 mod page;
 
@@ -45,6 +46,7 @@ impl Server {
             about: sample::about(),
             events: Arc::new(|_, _| Box::pin(async { Ok(Vec::new()) })),
             live: Arc::new(|| Ok(())),
+            access: watch::channel(Arc::default()).1,
             metrics: Arc::new(|| "# exposition\n".to_owned()),
             control: Some(Control {
                 token: "secret".into(),

@@ -158,6 +158,15 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "src/http/connection.rs",
         "the limits of a connection that is silent",
     ),
+    (
+        "src/http/impatient.rs",
+        "the limit of a client that does not read",
+    ),
+    ("src/http/access.rs", "the rest after a wrong password"),
+    (
+        "tests/bad_input/exposed/attacks.rs",
+        "the pace of an attacker is its weapon",
+    ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),
     (

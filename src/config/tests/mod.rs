@@ -129,7 +129,7 @@ fn the_reference_file_with_its_examples_uncommented_is_valid() {
                 format!("{line}\n")
             }
         })
-        .filter(|line| !line.starts_with("conf = "))
+        .filter(|line| !line.starts_with("conf = ") && !line.starts_with("web_config_file = "))
         .collect();
     let config = valid(&uncommented);
     assert_eq!((config.dirs.len(), config.hooks.len()), (1, 1));
