@@ -347,6 +347,15 @@ impl HttpClient {
         self.answer(url, request, USUAL).await
     }
 
+    /// As [`HttpClient::post`], with a PUT that has no body and no token of its own.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn put_nothing(&self, url: &Url) -> Result<Vec<u8>, HttpError> {
+        let request = self.signed(self.client.put(url.clone()));
+        self.answer(url, request, USUAL).await
+    }
+
     /// What a server says to a POST of a JSON document, success or not.
     ///
     /// # Errors

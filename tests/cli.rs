@@ -10,6 +10,8 @@ mod listeners;
 mod mode;
 #[path = "cli/systemd.rs"]
 mod systemd;
+#[path = "cli/watch.rs"]
+mod watch;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

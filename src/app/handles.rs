@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::beside::Orders;
 use crate::clock::Clock;
 use crate::document::About;
 use crate::health::claim::ModeOrder;
@@ -38,9 +39,6 @@ const MODE_PATIENCE: Duration = Duration::from_secs(4);
 const NO_KEEPER: &str = "no bookie is configured whose mode can be kept: [bookie] has to name its admin server \
     (admin_url) and its id (id), or conf a file that says both";
 
-/// Orders on the mode, each with where its answer is expected: what is done now, or why not.
-pub(super) type ModeOrders = mpsc::Sender<(ModeOrder, oneshot::Sender<Result<String, String>>)>;
-
 /// What the closures are made from.
 pub(super) struct Parts {
     pub(super) about: About,
@@ -55,8 +53,8 @@ pub(super) struct Parts {
     pub(super) access: watch::Receiver<Arc<Access>>,
     pub(super) token: Option<Arc<str>>,
     pub(super) first_problems: Vec<String>,
-    /// Who turns the bookie's mode; none without a bookie.
-    pub(super) mode_orders: Option<ModeOrders>,
+    /// Who turns the bookie's mode.
+    pub(super) mode_orders: Orders,
 }
 
 impl Parts {
@@ -202,12 +200,13 @@ impl Parts {
 
     fn may_stop(&self) -> MayStop {
         let keeper = self.mode_orders.clone();
-        Arc::new(move || Box::pin(ask(keeper.clone(), ModeOrder::MayStop)))
+        Arc::new(move |reserve| Box::pin(ask(keeper.clone(), ModeOrder::MayStop { reserve })))
     }
 }
 
 /// Hands an order to the keeper of the mode and waits for what it says.
-async fn ask(keeper: Option<ModeOrders>, order: ModeOrder) -> Result<Option<String>, Refusal> {
+async fn ask(keeper: Orders, order: ModeOrder) -> Result<Option<String>, Refusal> {
+    let keeper = keeper.borrow().clone();
     let keeper = keeper.ok_or(Refusal::NotSupported(NO_KEEPER))?;
     let (answer, answered) = oneshot::channel();
     keeper
@@ -226,15 +225,17 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_on_the_mode_is_answered_whatever_its_keeper_does() {
-        let ordered = ask(None, ModeOrder::Release).await;
+        let none = watch::Sender::new(None);
+        let ordered = ask(none.subscribe(), ModeOrder::Release).await;
         assert_eq!(ordered, Err(Refusal::NotSupported(NO_KEEPER)));
 
         let (keeper, mut orders) = mpsc::channel::<(ModeOrder, oneshot::Sender<_>)>(1);
-        let asked = || ask(Some(keeper.clone()), ModeOrder::MayStop);
+        let keepers = watch::Sender::new(Some(keeper.clone()));
+        let asked = || ask(keepers.subscribe(), ModeOrder::MayStop { reserve: true });
         for said in [Ok("done".to_owned()), Err("too few".to_owned())] {
             let answering = async {
                 let (order, answer) = orders.recv().await.unwrap();
-                assert_eq!(order, ModeOrder::MayStop);
+                assert_eq!(order, ModeOrder::MayStop { reserve: true });
                 answer.send(said.clone()).unwrap();
             };
             let (ordered, ()) = tokio::join!(asked(), answering);

@@ -214,7 +214,7 @@ struct Agent {
     store: Store,
     reload: reload::Reloader,
     systemd: systemd::Systemd,
-    beside: Beside,
+    beside: Arc<Beside>,
 }
 
 impl Agent {
@@ -240,12 +240,12 @@ impl Agent {
         let joints = beside::Joints {
             store: store.clone(),
             stored: opened.claims.take(),
-            instance: pins.instance(&config.dirs),
+            pins: pins.clone(),
             snapshots: snapshots.clone(),
             actions: actions.clone(),
             clock: clock.clone(),
         };
-        let beside = Beside::start(&config, joints)?;
+        let beside = Arc::new(Beside::start(&config, joints)?);
         let reload_ok = Arc::new(AtomicBool::new(true));
         let door = Door::new(&config.web, tokens.read);
         let parts = handles::Parts {
@@ -271,7 +271,7 @@ impl Agent {
         tokio::spawn(follow_store(store.clone(), heard.clone(), kept));
         let told = (
             reload_ok,
-            beside.configured(),
+            Arc::clone(&beside),
             textfile,
             systemd.clone(),
             door,
@@ -293,8 +293,7 @@ impl Agent {
     async fn stop(self) {
         self.systemd.stopping();
         let served = self.server.stop();
-        // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
-        drop(self.beside);
+        self.beside.stop();
         let _ = self.actions.send(Action::Stop).await;
         let _ = self.monitor.await;
         self.dispatcher.stop().await;

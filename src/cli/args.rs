@@ -63,7 +63,7 @@ pub enum Command {
     Check(CheckArguments),
     /// Show how a running agent sees its directories
     #[command(long_about = help::STATUS, after_long_help = help::STATUS_END)]
-    Status(StatusArguments),
+    Status(PictureArguments),
     /// Print the log of events, and follow it
     #[command(long_about = help::EVENTS, after_long_help = help::EVENTS_END)]
     Events(EventsArguments),
@@ -174,6 +174,17 @@ pub struct CheckArguments {
     pub sources: SourceArguments,
 }
 
+/// `status`.
+#[derive(Debug, Args)]
+pub struct PictureArguments {
+    /// Go on: a live view on the terminal, or with --output json a line for each change
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Of whom.
+    #[command(flatten)]
+    pub agent: StatusArguments,
+}
+
 /// Which agent is asked, and how it and we are known. Shared by every command that asks one, as its
 /// last field, because the heading goes on to the arguments after it.
 #[derive(Debug, Clone, Args)]
@@ -195,7 +206,7 @@ pub struct RemoteArguments {
     pub auth_file: Option<PathBuf>,
 }
 
-/// `status`.
+/// What an agent is asked for, and the form of the answer.
 #[derive(Debug, Args)]
 pub struct StatusArguments {
     /// Form of the result

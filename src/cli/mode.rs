@@ -32,6 +32,8 @@ struct Taken {
 struct MayStop {
     may_stop: bool,
     reasons: Vec<String>,
+    #[serde(default)]
+    message: Option<String>,
 }
 
 /// Runs the command.
@@ -128,7 +130,7 @@ fn verdict(answer: &MayStop, terminal: Terminal) -> String {
     } else {
         "the bookie must not end now:\n"
     });
-    for reason in &answer.reasons {
+    for reason in answer.reasons.iter().chain(&answer.message) {
         text.push_str(&terminal.paragraph(2, &printable(reason)));
     }
     text
@@ -162,13 +164,21 @@ mod tests {
 
     #[test]
     fn a_verdict_has_its_reasons() {
-        let verdict = |may_stop, reasons: &[&str]| {
+        let verdict = |may_stop, reasons: &[&str], message: Option<&str>| {
             let reasons = reasons.iter().map(|&reason| reason.to_owned()).collect();
-            verdict(&MayStop { may_stop, reasons }, Terminal::NONE)
+            let message = message.map(str::to_owned);
+            let answer = MayStop {
+                may_stop,
+                reasons,
+                message,
+            };
+            verdict(&answer, Terminal::NONE)
         };
-        let no = verdict(false, &["too few\u{1b}[2J", "no session"]);
+        let no = verdict(false, &["too few\u{1b}[2J", "no session"], None);
         let expected = "the bookie must not end now:\n  too few\\x1b[2J\n  no session\n";
         assert_eq!(no, expected);
-        assert_eq!(verdict(true, &[]), "the bookie may end now\n");
+        assert_eq!(verdict(true, &[], None), "the bookie may end now\n");
+        let yes = verdict(true, &[], Some("reserved until noon"));
+        assert_eq!(yes, "the bookie may end now\n  reserved until noon\n");
     }
 }

@@ -81,6 +81,9 @@ fn identity(path: &Path) -> Result<Identity, Failure> {
 pub struct Page {
     /// The events, oldest first.
     pub events: Vec<Box<RawValue>>,
+    /// Number after which the next ones are.
+    #[serde(default)]
+    pub next: u64,
     /// Why older ones may be missing.
     #[serde(default)]
     pub problem: Option<String>,
@@ -168,12 +171,13 @@ impl Agent {
         self.text(sent)
     }
 
-    /// Asks whether the agent's server may end now; the answer as text.
+    /// Asks whether the agent's server may end now, and has a yes reserved; the answer as text.
     ///
     /// # Errors
     /// The agent does not answer, or does not know.
     pub async fn may_stop(&self) -> Result<String, Failure> {
-        self.get(&self.address("api/v1/mode/may-stop")).await
+        let url = self.address("api/v1/mode/may-stop");
+        self.text(self.client.put_nothing(&url).await)
     }
 
     /// At most [`PAGE`] events after number `since`.
@@ -185,6 +189,17 @@ impl Agent {
         url.query_pairs_mut()
             .append_pair("since", &since.to_string())
             .append_pair("limit", &PAGE.to_string());
+        self.parse(&self.get(&url).await?)
+    }
+
+    /// The newest events, at most `limit` of them, oldest first.
+    ///
+    /// # Errors
+    /// The agent does not answer, refuses, or answers with something else.
+    pub async fn newest_events(&self, limit: usize) -> Result<Page, Failure> {
+        let mut url = self.address("api/v1/events");
+        url.query_pairs_mut()
+            .append_pair("limit", &limit.to_string());
         self.parse(&self.get(&url).await?)
     }
 

@@ -41,6 +41,7 @@ struct Tree {
     transaction: i64,
     /// The newest session.
     session: i64,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -62,6 +63,7 @@ impl Memory {
             watchers: Vec::new(),
             transaction: 0,
             session: 0,
+            clock: clock.clone(),
         };
         Memory {
             tree: Arc::new(Mutex::new(tree)),
@@ -247,6 +249,7 @@ impl Tree {
         if self.nodes.contains_key(path) {
             return Err(StoreError::NodeExists);
         }
+        let modified = self.clock.now().wall.0;
         let parent = self.nodes.get_mut(above).ok_or(StoreError::NoNode)?;
         if parent.stat.owner.is_some() {
             return Err(StoreError::EphemeralParent);
@@ -255,6 +258,7 @@ impl Tree {
         let stat = Stat {
             created: self.transaction,
             owner: (kind == Kind::Ephemeral).then_some(session),
+            modified,
             ..Stat::default()
         };
         let node = Node {
@@ -267,9 +271,11 @@ impl Tree {
     }
 
     fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Result<(), StoreError> {
+        let modified = self.clock.now().wall.0;
         let node = self.in_version(path, version)?;
         node.data = data.to_vec();
         node.stat.version += 1;
+        node.stat.modified = modified;
         Ok(())
     }
 
@@ -383,9 +389,12 @@ mod tests {
 
     #[tokio::test]
     async fn it_keeps_the_contract() {
-        let server = Memory::new(Clock::manual());
+        let clock = Clock::manual();
+        let server = Memory::new(clock.clone());
         let (one, two) = (server.connect(), server.connect());
         contract::nodes(&one).await;
+        let pass = async || clock.advance(std::time::Duration::from_millis(1));
+        contract::ages(&one, &two, pass).await;
         contract::transactions(&one).await;
         contract::watches(&one, &two).await;
         contract::many_children(&one).await;

@@ -32,6 +32,8 @@ pub struct Stat {
     pub owner: Option<i64>,
     /// How many children it has.
     pub children: u32,
+    /// When its data was written last, in milliseconds by the store's clock. Only compared with others of the store.
+    pub modified: i64,
 }
 
 /// How long a node lives.

@@ -306,6 +306,7 @@ fn known(stat: &zk::Stat) -> Stat {
         created: stat.czxid,
         owner: (stat.ephemeral_owner != 0).then_some(stat.ephemeral_owner),
         children: u32::try_from(stat.num_children).unwrap_or(0),
+        modified: stat.mtime,
     }
 }
 

@@ -108,7 +108,12 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
 pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
     let mut config = load(sources)?;
     other_bookie(&config, old)?;
+    // Nothing of the bookie has begun: all of it does with this configuration.
+    let begins = old.bookie.is_none();
     for row in KEYS.iter().filter(|row| row.change == Change::Restart) {
+        if begins && row.section == Section::ZooKeeper {
+            continue;
+        }
         let (before, layer) = match row.section {
             Section::Bookie => (old.origin.bookie.as_ref(), config.origin.bookie.as_mut()),
             _ => (Some(&old.origin.node), Some(&mut config.origin.node)),
@@ -147,7 +152,9 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
         .clone_from(&old.control_token_file);
     config.read_token_file.clone_from(&old.read_token_file);
     config.events = old.events;
-    config.zookeeper.clone_from(&old.zookeeper);
+    if !begins {
+        config.zookeeper.clone_from(&old.zookeeper);
+    }
     config.alertmanager.clone_from(&old.alertmanager);
     Ok(config)
 }

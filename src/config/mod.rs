@@ -176,6 +176,20 @@ pub struct Config {
     origin: Origin,
 }
 
+impl Config {
+    /// Names the bookie that the other one does, and its ZooKeeper: what runs beside them goes on.
+    pub fn keep_bookie_of(&mut self, other: &Config) {
+        self.bookie.clone_from(&other.bookie);
+        self.zookeeper.clone_from(&other.zookeeper);
+        self.origin.bookie.clone_from(&other.origin.bookie);
+    }
+
+    /// Names no bookie.
+    pub fn forget_bookie(&mut self) {
+        (self.bookie, self.zookeeper, self.origin.bookie) = (None, None, None);
+    }
+}
+
 /// The event log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventsConfig {

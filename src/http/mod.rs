@@ -184,7 +184,10 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
         .route("/api/v1/probe", post(orders::probe))
         .route("/api/v1/accept", post(orders::accept))
         .route("/api/v1/mode", put(orders::mode))
-        .route("/api/v1/mode/may-stop", get(orders::may_stop))
+        .route(
+            "/api/v1/mode/may-stop",
+            get(orders::may_stop).put(orders::stops),
+        )
         .fallback(|request: Request| async move {
             Problem::new(
                 StatusCode::NOT_FOUND,

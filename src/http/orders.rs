@@ -1,5 +1,6 @@
-//! Orders: what a client with the token may ask the agent to do. Reading needs no token, `may-stop`
-//! included, which asks and changes nothing; without a token file nobody gives orders.
+//! Orders: what a client with the token may ask the agent to do. Reading needs no token, and
+//! `may-stop` neither, so that any script can ask: what it reserves ends by itself and takes nothing from this server.
+//! Without a token file nobody gives orders.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -65,8 +66,9 @@ pub enum Refusal {
 /// Future of an order: what is to be said about it, if anything.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Option<String>, Refusal>> + Send>>;
 
-/// Asks whether the server may end now: taken when it may, refused with one reason a line when not.
-pub type MayStop = Arc<dyn Fn() -> Answer + Send + Sync>;
+/// Asks whether the server may end now, and reserves the yes if told so: taken when it may, refused with one reason
+/// a line when not.
+pub type MayStop = Arc<dyn Fn(bool) -> Answer + Send + Sync>;
 
 /// Takes orders from those who have the token.
 #[derive(Clone)]
@@ -114,6 +116,9 @@ struct Taken {
 struct MayStopDocument {
     may_stop: bool,
     reasons: Vec<String>,
+    /// What a yes rests on, and until when it is reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 /// `{}` or `{"dir": INDEX-OR-PATH}`.
@@ -159,17 +164,30 @@ pub(super) async fn mode(State(shared): State<Shared>, request: Request) -> Resp
 
 /// `{"mayStop": false, "reasons": [TEXT]}`.
 pub(super) async fn may_stop(State(shared): State<Shared>) -> Response {
+    asked(&shared, false).await
+}
+
+/// The same, and reserves a yes. A PUT, which no page of another site sends without asking first.
+pub(super) async fn stops(State(shared): State<Shared>) -> Response {
+    asked(&shared, true).await
+}
+
+async fn asked(shared: &Shared, reserve: bool) -> Response {
     let Ok(_waiting) = shared.may_stop_waiting.try_acquire() else {
         return problem(&Refusal::Busy).into_response();
     };
     // One at a time: whoever needs no token must not fill the queue of those who have it.
     let _turn = shared.may_stop_turn.acquire().await;
-    let (may_stop, reasons) = match (shared.handles.may_stop)().await {
-        Ok(_) => (true, Vec::new()),
-        Err(Refusal::Refused(text)) => (false, text.lines().map(str::to_owned).collect()),
+    let (may_stop, reasons, message) = match (shared.handles.may_stop)(reserve).await {
+        Ok(message) => (true, Vec::new(), message),
+        Err(Refusal::Refused(text)) => (false, text.lines().map(str::to_owned).collect(), None),
         Err(refusal) => return problem(&refusal).into_response(),
     };
-    json_answer(json(&MayStopDocument { may_stop, reasons }))
+    json_answer(json(&MayStopDocument {
+        may_stop,
+        reasons,
+        message,
+    }))
 }
 
 fn dir_id(shared: &Shared, key: &str) -> Result<DirId, Problem> {

@@ -55,7 +55,7 @@ impl Server {
                     Box::pin(std::future::ready(Ok(None)))
                 }),
             }),
-            may_stop: Arc::new(|| Box::pin(std::future::ready(Ok(None)))),
+            may_stop: Arc::new(|_| Box::pin(std::future::ready(Ok(None)))),
         };
         adapt(&mut handles);
         let listener = bind(([127, 0, 0, 1], 0).into()).unwrap();
@@ -328,7 +328,7 @@ async fn unknown_paths_and_wrong_methods_are_said_so_in_json() {
         ("DELETE", "/api/v1/events", "GET,HEAD"),
         ("GET", "/api/v1/probe", "POST"),
         ("GET", "/api/v1/mode", "PUT"),
-        ("POST", "/api/v1/mode/may-stop", "GET,HEAD"),
+        ("POST", "/api/v1/mode/may-stop", "GET,HEAD,PUT"),
     ] {
         let reply = server.request(method, path, &[], "").await;
         assert!(reply.expect(405).error().contains(method));

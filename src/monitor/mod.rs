@@ -559,6 +559,10 @@ impl Monitor {
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),
+            watches_nothing: self
+                .prober_away
+                .as_ref()
+                .is_some_and(|away| away.told_fatal),
         };
         self.published = Some(now.elapsed);
         self.ready = snapshot.ready;
@@ -586,5 +590,6 @@ fn empty_snapshot(now: Moment) -> Snapshot {
         problems: Vec::new(),
         prober_restarts: 0,
         children_abandoned: 0,
+        watches_nothing: false,
     }
 }

@@ -76,7 +76,6 @@ fn survives(agent: &Agent<'_>, attack: &Attack) -> Option<String> {
     let most = agent.resident_kib();
     let heard = honest.stop();
     let line = format!("{}: {seen}; {heard}; {resident} to {most} KiB", attack.name);
-    println!("{line}");
     wait_until(&format!("descriptors come back after {line}"), || {
         agent.descriptors() <= descriptors
     });
@@ -126,8 +125,7 @@ fn an_exposed_tls_port_survives() {
             "{}: {seen}; a command took {took:?}; {resident} to {most} KiB",
             attack.name
         );
-        println!("{line}");
-        assert_eq!(
+            assert_eq!(
             asked.status.code(),
             Some(0),
             "{line}: {}",

@@ -48,6 +48,9 @@ pub(crate) const PURE: &[&str] = &[
     "src/mode/plan",
     "src/reclaim/plan",
     "src/drain/plan",
+    "src/cli/watch/model.rs",
+    "src/cli/watch/keys.rs",
+    "src/cli/watch/draw/",
 ];
 
 /// What a pure file may not name: the world, and crates that bring it.
@@ -153,6 +156,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     (
         "src/http_client/",
         "the wait between two tries of a command that follows events",
+    ),
+    (
+        "src/cli/watch/",
+        "the pace of the questions of a live view, and the waits between two tries",
     ),
     (
         "src/http/connection.rs",
