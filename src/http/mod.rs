@@ -11,7 +11,6 @@ mod orders;
 mod page;
 mod places;
 mod problem;
-mod words;
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -143,6 +142,9 @@ struct Shared {
     handles: Handles,
     followers: Arc<Semaphore>,
     may_stop_turn: Arc<Semaphore>,
+    /// How full each directory was, for the page.
+    hours: page::SharedHours,
+    live: Arc<page::Live>,
     may_stop_waiting: Arc<Semaphore>,
     passwords: Arc<Passwords>,
     /// Its sender is dropped when the server stops.
@@ -156,16 +158,22 @@ impl Shared {
 }
 
 fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
+    let hours = page::Hours::keep(handles.snapshot.clone(), stopping.clone());
     let shared = Shared {
         handles,
         followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
         may_stop_turn: Arc::new(Semaphore::new(1)),
+        hours,
+        live: page::Live::new(),
         may_stop_waiting: Arc::new(Semaphore::new(orders::MAY_STOP_WAITING)),
         passwords: Arc::new(Passwords::new()),
         stopping,
     };
     Router::new()
         .route("/", get(page::page))
+        .route("/page.js", get(page::script))
+        .route("/page.css", get(page::style))
+        .route("/page/live", get(page::stream))
         .route("/metrics", get(api::metrics))
         .route("/livez", get(api::livez))
         .route("/readyz", get(api::readyz))
@@ -200,12 +208,13 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
 }
 
 /// Headers of every answer. Nothing here is for another site, and nothing is worth caching: it is
-/// out of date a second later. The page has a style of its own and no script.
+/// out of date a second later. The page has a script and a style of its own, an icon within itself, and
+/// speaks to nobody but this server.
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     (
         HeaderName::from_static("cross-origin-resource-policy"),

@@ -125,7 +125,7 @@ fn an_exposed_tls_port_survives() {
             "{}: {seen}; a command took {took:?}; {resident} to {most} KiB",
             attack.name
         );
-            assert_eq!(
+        assert_eq!(
             asked.status.code(),
             Some(0),
             "{line}: {}",

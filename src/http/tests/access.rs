@@ -25,6 +25,8 @@ async fn everything_but_liveness_needs_a_user_or_a_token() {
     }
     for path in [
         "/",
+        "/page.js",
+        "/page/live",
         "/metrics",
         "/api/v1/status",
         "/nothing",
