@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
-use super::access::{bearer, same};
+use super::access::{Peer, bearer, same};
 use super::api::find_dir;
 use super::problem::{Problem, json_answer};
 use crate::document::json;
@@ -167,9 +167,21 @@ pub(super) async fn may_stop(State(shared): State<Shared>) -> Response {
     asked(&shared, false).await
 }
 
-/// The same, and reserves a yes. A PUT, which no page of another site sends without asking first.
-pub(super) async fn stops(State(shared): State<Shared>) -> Response {
+/// The same, and reserves a yes: what is reserved is missing to all others for minutes, so that from other machines it
+/// takes the token. A PUT, which no page of another site sends without asking first.
+pub(super) async fn stops(State(shared): State<Shared>, request: Request) -> Response {
+    if !is_from_here(&request)
+        && let Err(problem) = admit(&shared, request.headers())
+    {
+        return problem.into_response();
+    }
     asked(&shared, true).await
+}
+
+/// From this machine. Nobody knows where a request without an address comes from.
+fn is_from_here(request: &Request) -> bool {
+    let is_here = |peer: &Peer| peer.0.to_canonical().is_loopback();
+    request.extensions().get().is_some_and(is_here)
 }
 
 async fn asked(shared: &Shared, reserve: bool) -> Response {
@@ -258,5 +270,26 @@ fn given_token(headers: &HeaderMap) -> Option<&str> {
     match headers.get(TOKEN_HEADER) {
         Some(value) => value.to_str().ok().map(str::trim),
         None => bearer(headers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::body::Body;
+
+    #[test]
+    fn only_this_machine_reserves_without_a_token() {
+        let from = |peer: Option<&str>| {
+            let mut request = Request::new(Body::empty());
+            let peer = peer.map(|text| Peer(text.parse().unwrap()));
+            peer.map(|peer| request.extensions_mut().insert(peer));
+            is_from_here(&request)
+        };
+        let here = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"];
+        assert!(here.iter().all(|peer| from(Some(peer))));
+        let there = ["10.0.0.1", "::ffff:10.0.0.1", "fe80::1"];
+        assert!(!there.iter().any(|peer| from(Some(peer))));
+        assert!(!from(None));
     }
 }
