@@ -190,10 +190,33 @@ fn is_of_tls(error: &reqwest::Error) -> bool {
     false
 }
 
+/// Who we are to a server that asks.
+#[derive(Clone, Default)]
+pub enum Identity {
+    /// Nobody in particular.
+    #[default]
+    Nobody,
+    /// A user with a password.
+    User(String, String),
+    /// Whoever has this token.
+    Token(String),
+}
+
+// Passwords have no place in a log.
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+/// Where an order has its token when the authorization says who we are.
+const TOKEN_HEADER: &str = "x-dirkeeper-token";
+
 /// Makes requests. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct HttpClient {
     client: Client,
+    identity: Identity,
 }
 
 impl HttpClient {
@@ -240,7 +263,36 @@ impl HttpClient {
             .tls_backend_preconfigured(tls)
             .build()
             .map_err(|error| HttpError::Client(Innermost::new(&error)))?;
-        Ok(HttpClient { client })
+        Ok(HttpClient {
+            client,
+            identity: Identity::Nobody,
+        })
+    }
+
+    /// The same client, as somebody.
+    #[must_use]
+    pub fn identified(self, identity: Identity) -> HttpClient {
+        HttpClient { identity, ..self }
+    }
+
+    /// The request with who we are.
+    fn signed(&self, request: RequestBuilder) -> RequestBuilder {
+        match &self.identity {
+            Identity::Nobody => request,
+            Identity::User(user, password) => request.basic_auth(user, Some(password)),
+            Identity::Token(token) => request.bearer_auth(token),
+        }
+    }
+
+    /// The order with its token.
+    fn ordering(&self, request: RequestBuilder, token: &str, body: String) -> RequestBuilder {
+        let request = request.header(CONTENT_TYPE, "application/json").body(body);
+        match &self.identity {
+            Identity::Nobody => request.bearer_auth(token),
+            Identity::User(..) | Identity::Token(_) => {
+                self.signed(request).header(TOKEN_HEADER, token)
+            }
+        }
     }
 
     /// The body of the answer to a GET, within 10 s and 16 MiB.
@@ -256,7 +308,8 @@ impl HttpClient {
     /// # Errors
     /// As for [`HttpClient::get`].
     pub async fn get_within(&self, url: &Url, limits: Limits) -> Result<Vec<u8>, HttpError> {
-        self.answer(url, self.client.get(url.clone()), limits).await
+        let request = self.signed(self.client.get(url.clone()));
+        self.answer(url, request, limits).await
     }
 
     /// The body of the answer to a PUT of a JSON document. After [`HttpError::TimedOut`] and
@@ -281,8 +334,7 @@ impl HttpClient {
     /// # Errors
     /// As for [`HttpClient::get`].
     pub async fn post(&self, url: &Url, token: &str, body: String) -> Result<Vec<u8>, HttpError> {
-        let request = self.client.post(url.clone()).bearer_auth(token).body(body);
-        let request = request.header(CONTENT_TYPE, "application/json");
+        let request = self.ordering(self.client.post(url.clone()), token, body);
         self.answer(url, request, USUAL).await
     }
 
@@ -291,8 +343,16 @@ impl HttpClient {
     /// # Errors
     /// As for [`HttpClient::get`].
     pub async fn put(&self, url: &Url, token: &str, body: String) -> Result<Vec<u8>, HttpError> {
-        let request = self.client.put(url.clone()).bearer_auth(token).body(body);
-        let request = request.header(CONTENT_TYPE, "application/json");
+        let request = self.ordering(self.client.put(url.clone()), token, body);
+        self.answer(url, request, USUAL).await
+    }
+
+    /// As [`HttpClient::post`], with a PUT that has no body and no token of its own.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`].
+    pub async fn put_nothing(&self, url: &Url) -> Result<Vec<u8>, HttpError> {
+        let request = self.signed(self.client.put(url.clone()));
         self.answer(url, request, USUAL).await
     }
 
@@ -350,8 +410,7 @@ impl HttpClient {
             .query_pairs_mut()
             .append_pair("since", &since.to_string());
         let request = self
-            .client
-            .get(asked)
+            .signed(self.client.get(asked))
             .header(ACCEPT, "text/event-stream")
             .header("last-event-id", since.to_string());
         // The time-out ends when the answer begins: the stream itself has none.

@@ -10,6 +10,8 @@ mod listeners;
 mod mode;
 #[path = "cli/systemd.rs"]
 mod systemd;
+#[path = "cli/watch.rs"]
+mod watch;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -132,7 +134,7 @@ fn bad_command_lines_end_with_64_and_say_what_would_be_right() {
         &["check", "--explain", "--output", "json"],
         &["run", "--listen", "9475"],
         &["status", "--url", "bk-3:9475"],
-        &["status", "--url", "https://bk-3:9475"],
+        &["status", "--url", "ftp://bk-3"],
         &["events", "--event", "diskFul"],
         &["events", "--since", "yesterday"],
         &["events", "--state-dir", "/x", "--follow"],

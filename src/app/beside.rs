@@ -1,11 +1,12 @@
 //! The bookie beside the agent: joins its admin server, its ZooKeeper and the keeper of its mode with the loop.
 //! Nothing of it is needed for the watch, and each part may be missing by itself.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
+use super::pins::Pins;
 use crate::bookie::{self, AdminClient, AdminOptions, Facts, Version};
 use crate::clock::Clock;
 use crate::cluster::{self, Cluster, ClusterOptions, Servers, Tls};
@@ -22,25 +23,37 @@ use crate::state::Store;
 const ORDERS: usize = 16;
 
 /// What it is joined with.
+#[derive(Clone)]
 pub(super) struct Joints {
     pub(super) store: Store,
     pub(super) stored: Option<Vec<u8>>,
-    /// The cluster's id by the bookie's cookie; none before it was seen.
-    pub(super) instance: Option<String>,
+    /// Cookies that were seen, with the cluster's id.
+    pub(super) pins: Pins,
     pub(super) snapshots: watch::Receiver<Arc<Snapshot>>,
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) clock: Clock,
 }
 
-/// The running parts; they end when it is dropped.
+/// Who takes orders about the mode; none while there is no bookie to keep.
+pub(super) type Orders = watch::Receiver<Option<mpsc::Sender<Ordered>>>;
+
+/// The bookie's part. Begins with the first configuration that names a bookie, at the start or later, and then stays
+/// with that one.
 pub(super) struct Beside {
-    orders: Option<mpsc::Sender<Ordered>>,
+    joints: Joints,
     configured: watch::Sender<Option<BookieConfig>>,
+    orders: watch::Sender<Option<mpsc::Sender<Ordered>>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// The running parts; they end when it is dropped.
+#[derive(Default)]
+struct Running {
     _following: Option<cluster::watch::ClusterWatch>,
     tasks: Vec<JoinHandle<()>>,
 }
 
-impl Drop for Beside {
+impl Drop for Running {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -48,23 +61,78 @@ impl Drop for Beside {
     }
 }
 
-impl Beside {
-    /// Starts what the configuration names.
+/// What was made of the files that a configuration names.
+pub(super) struct Ready {
+    admin: Option<AdminClient>,
+    servers: Option<Servers>,
+}
+
+impl Ready {
+    /// Reads them; none where no bookie is named. Blocks on their disks.
     ///
     /// # Errors
     /// A file with certificates cannot be read or used.
-    pub(super) fn start(config: &Config, joints: Joints) -> Result<Beside, anyhow::Error> {
-        let (configured, settings) = watch::channel(config.bookie.clone());
-        let mut beside = Beside {
-            orders: None,
-            configured,
-            _following: None,
-            tasks: Vec::new(),
-        };
+    pub(super) fn of(config: &Config) -> Result<Option<Ready>, anyhow::Error> {
         let Some(bookie) = &config.bookie else {
-            return Ok(beside);
+            return Ok(None);
+        };
+        let servers = match &config.zookeeper {
+            Some(zookeeper) => Some(servers(zookeeper, zookeeper.read_files()?)),
+            None => None,
         };
         let admin = admin(bookie)?;
+        Ok(Some(Ready { admin, servers }))
+    }
+}
+
+impl Beside {
+    /// Begins with the bookie that is named, or waits for one.
+    ///
+    /// # Errors
+    /// As [`Ready::of`].
+    pub(super) fn start(config: &Config, joints: Joints) -> Result<Beside, anyhow::Error> {
+        let beside = Beside {
+            joints,
+            configured: watch::Sender::new(None),
+            orders: watch::Sender::new(None),
+            running: Mutex::new(None),
+        };
+        beside.configure(config, Ready::of(config)?);
+        Ok(beside)
+    }
+
+    /// It has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.running().is_some()
+    }
+
+    /// Takes a valid configuration. The first with a bookie begins it; `ready` is what its files gave.
+    pub(super) fn configure(&self, config: &Config, ready: Option<Ready>) {
+        self.configured.send_replace(config.bookie.clone());
+        let mut running = self.running();
+        if let (None, Some(bookie), Some(ready)) = (&*running, &config.bookie, ready) {
+            *running = Some(self.begin(config, bookie, ready));
+        }
+    }
+
+    /// Ends it. A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
+    pub(super) fn stop(&self) {
+        self.running().take();
+    }
+
+    /// Where orders about the mode go.
+    pub(super) fn orders(&self) -> Orders {
+        self.orders.subscribe()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin(&self, config: &Config, bookie: &BookieConfig, ready: Ready) -> Running {
+        let joints = self.joints.clone();
+        let mut running = Running::default();
+        let Ready { admin, servers } = ready;
         let actions = joints.actions.clone();
         // A full queue loses one of many equal reports.
         let heard = move |heard| drop(actions.try_send(Action::Heard(heard)));
@@ -74,28 +142,34 @@ impl Beside {
         let clock = joints.clock.clone();
         let state = bookie::watch::start(options, admin.clone(), heard.clone(), clock);
         let id = bookie.id.clone();
-        let cluster = cluster(config, id.as_deref(), &joints)?;
+        let cluster = cluster(config, id.as_deref(), servers, &joints);
         if let Some(cluster) = &cluster {
             let (status, said) = watch::channel(None);
             let follow = follow_status(joints.snapshots.clone(), status);
-            beside.tasks.push(tokio::spawn(follow));
-            beside._following = Some(cluster::watch::start(cluster, heard, said));
+            running.tasks.push(tokio::spawn(follow));
+            running._following = Some(cluster::watch::start(cluster, heard, said));
         }
         match (admin, id) {
-            (Some(admin), Some(id)) => beside.keep((admin, id, cluster), state, settings, joints),
+            (Some(admin), Some(id)) => {
+                let settings = self.configured.subscribe();
+                let orders = running.keep((admin, id, cluster), state, settings, joints);
+                self.orders.send_replace(Some(orders));
+            }
             // There is nothing to keep: it is only listened to.
-            _ => beside.tasks.push(tokio::spawn(hold(state))),
+            _ => running.tasks.push(tokio::spawn(hold(state))),
         }
-        Ok(beside)
+        running
     }
+}
 
+impl Running {
     fn keep(
         &mut self,
         (admin, bookie_id, cluster): (AdminClient, String, Option<Cluster>),
         state: watch::Receiver<bookie::watch::NewestState>,
         configured: watch::Receiver<Option<BookieConfig>>,
         joints: Joints,
-    ) {
+    ) -> mpsc::Sender<Ordered> {
         let version = configured_version(configured.borrow().as_ref());
         let act = act(
             (admin.clone(), version),
@@ -121,9 +195,9 @@ impl Beside {
             report: Box::new(report),
             clock: joints.clock,
         };
-        self.orders = Some(orders);
         self.tasks.push(tokio::spawn(act));
         self.tasks.push(tokio::spawn(keep::keep(parts)));
+        orders
     }
 
     /// The keeper's settings: from the configuration, and from the version that the bookie's process shows.
@@ -160,16 +234,6 @@ impl Beside {
         self.tasks.push(tokio::spawn(follow));
         (kept, least)
     }
-
-    /// Where orders about the mode go; none where there is no bookie to keep.
-    pub(super) fn orders(&self) -> Option<mpsc::Sender<Ordered>> {
-        self.orders.clone()
-    }
-
-    /// Told of each valid new configuration.
-    pub(super) fn configured(&self) -> watch::Sender<Option<BookieConfig>> {
-        self.configured.clone()
-    }
 }
 
 /// The poll of the bookie ends with its last receiver.
@@ -195,20 +259,19 @@ fn admin(bookie: &BookieConfig) -> Result<Option<AdminClient>, anyhow::Error> {
 fn cluster(
     config: &Config,
     id: Option<&str>,
+    servers: Option<Servers>,
     joints: &Joints,
-) -> Result<Option<Cluster>, anyhow::Error> {
-    let (Some(zookeeper), Some(id)) = (&config.zookeeper, id) else {
-        return Ok(None);
-    };
-    let files = zookeeper.read_files()?;
-    Ok(Some(Cluster::start(ClusterOptions {
-        zookeeper: servers(zookeeper, files),
+) -> Option<Cluster> {
+    let zookeeper = config.zookeeper.as_ref()?;
+    Some(Cluster::start(ClusterOptions {
+        bookie: id?.to_owned(),
+        host: super::host_name(),
+        zookeeper: servers?,
         ledgers_root: zookeeper.ledgers_root.clone(),
         root: zookeeper.root.clone(),
-        bookie: id.to_owned(),
-        instance: joints.instance.clone(),
+        instance: joints.pins.instance(&config.dirs),
         clock: joints.clock.clone(),
-    })))
+    }))
 }
 
 fn servers(zookeeper: &ZooKeeperConfig, files: ZooKeeperFiles) -> Servers {
@@ -336,6 +399,7 @@ async fn ask(
     action: &BesideAction,
     flags: bool,
 ) -> Result<(), anyhow::Error> {
+    cluster.is_alone().await?;
     match action {
         BesideAction::ResumeCompaction { major, minor } => {
             Ok(admin.resume_compaction(*major, *minor).await?)

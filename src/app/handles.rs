@@ -7,13 +7,16 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::timeout;
 
+use super::beside::Orders;
 use crate::clock::Clock;
 use crate::document::About;
 use crate::health::claim::ModeOrder;
 use crate::health::dir::DirId;
 use crate::health::snapshot::{SelfView, Snapshot};
 use crate::health::status::AccessStatus;
-use crate::http::{Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal};
+use crate::http::{
+    Access, Answer, Control, Handles, MayStop, Order, PastEvent, PastEvents, Refusal,
+};
 use crate::listener::{Alertmanager, Dispatcher};
 use crate::metrics::{self, ProcessReader};
 use crate::monitor::Action;
@@ -25,15 +28,16 @@ pub(super) type Dropped = Arc<dyn Fn() -> u64 + Send + Sync>;
 /// The loop publishes each second; so many without a picture mean that it does not move.
 const LIVE: Duration = Duration::from_secs(10);
 
+/// Metrics that are so young are given again: they are the dearest answer, and a hundred clients that
+/// ask at once must not keep a scrape waiting for a hundred of them.
+const SAME_METRICS: Duration = Duration::from_millis(100);
+
 /// Longest wait for what becomes of an order on the mode: a claim is written to disk and to
 /// ZooKeeper first. Less than the server's limit for an answer, so that the client learns what is known.
 const MODE_PATIENCE: Duration = Duration::from_secs(4);
 
 const NO_KEEPER: &str = "no bookie is configured whose mode can be kept: [bookie] has to name its admin server \
     (admin_url) and its id (id), or conf a file that says both";
-
-/// Orders on the mode, each with where its answer is expected: what is done now, or why not.
-pub(super) type ModeOrders = mpsc::Sender<(ModeOrder, oneshot::Sender<Result<String, String>>)>;
 
 /// What the closures are made from.
 pub(super) struct Parts {
@@ -46,10 +50,11 @@ pub(super) struct Parts {
     pub(super) actions: mpsc::Sender<Action>,
     pub(super) reload_ok: Arc<AtomicBool>,
     pub(super) log_dropped: Dropped,
+    pub(super) access: watch::Receiver<Arc<Access>>,
     pub(super) token: Option<Arc<str>>,
     pub(super) first_problems: Vec<String>,
-    /// Who turns the bookie's mode; none without a bookie.
-    pub(super) mode_orders: Option<ModeOrders>,
+    /// Who turns the bookie's mode.
+    pub(super) mode_orders: Orders,
 }
 
 impl Parts {
@@ -62,8 +67,16 @@ impl Parts {
         let metrics = {
             let (snapshots, own) = (self.snapshots.clone(), Arc::clone(&self_view));
             let about = self.about.clone();
+            let (clock, last) = (self.clock.clone(), Mutex::default());
             let process = Mutex::new(ProcessReader::default());
             Arc::new(move || {
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = clock.elapsed();
+                if let Some((at, text)) = &*last
+                    && now.saturating_sub(*at) < SAME_METRICS
+                {
+                    return String::clone(text);
+                }
                 let mut text = String::new();
                 let snapshot = Arc::clone(&snapshots.borrow());
                 let facts = process
@@ -71,6 +84,7 @@ impl Parts {
                     .unwrap_or_else(PoisonError::into_inner)
                     .read();
                 metrics::render(&snapshot, &own(), &about, Some(&facts), &mut text);
+                *last = Some((now, text.clone()));
                 text
             })
         };
@@ -93,6 +107,7 @@ impl Parts {
             events,
             live: self.live(),
             metrics,
+            access: self.access.clone(),
             control,
             may_stop: self.may_stop(),
         }
@@ -185,12 +200,13 @@ impl Parts {
 
     fn may_stop(&self) -> MayStop {
         let keeper = self.mode_orders.clone();
-        Arc::new(move || Box::pin(ask(keeper.clone(), ModeOrder::MayStop)))
+        Arc::new(move |reserve| Box::pin(ask(keeper.clone(), ModeOrder::MayStop { reserve })))
     }
 }
 
 /// Hands an order to the keeper of the mode and waits for what it says.
-async fn ask(keeper: Option<ModeOrders>, order: ModeOrder) -> Result<Option<String>, Refusal> {
+async fn ask(keeper: Orders, order: ModeOrder) -> Result<Option<String>, Refusal> {
+    let keeper = keeper.borrow().clone();
     let keeper = keeper.ok_or(Refusal::NotSupported(NO_KEEPER))?;
     let (answer, answered) = oneshot::channel();
     keeper
@@ -209,15 +225,17 @@ mod tests {
 
     #[tokio::test]
     async fn an_order_on_the_mode_is_answered_whatever_its_keeper_does() {
-        let ordered = ask(None, ModeOrder::Release).await;
+        let none = watch::Sender::new(None);
+        let ordered = ask(none.subscribe(), ModeOrder::Release).await;
         assert_eq!(ordered, Err(Refusal::NotSupported(NO_KEEPER)));
 
         let (keeper, mut orders) = mpsc::channel::<(ModeOrder, oneshot::Sender<_>)>(1);
-        let asked = || ask(Some(keeper.clone()), ModeOrder::MayStop);
+        let keepers = watch::Sender::new(Some(keeper.clone()));
+        let asked = || ask(keepers.subscribe(), ModeOrder::MayStop { reserve: true });
         for said in [Ok("done".to_owned()), Err("too few".to_owned())] {
             let answering = async {
                 let (order, answer) = orders.recv().await.unwrap();
-                assert_eq!(order, ModeOrder::MayStop);
+                assert_eq!(order, ModeOrder::MayStop { reserve: true });
                 answer.send(said.clone()).unwrap();
             };
             let (ordered, ()) = tokio::join!(asked(), answering);

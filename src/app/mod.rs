@@ -11,6 +11,7 @@ mod logging;
 mod pins;
 mod reload;
 mod room;
+mod server;
 mod systemd;
 mod textfile;
 mod token;
@@ -23,7 +24,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 pub use check::{CheckOptions, NotConfigured, check};
 pub use listeners::{hooks, webhook};
@@ -45,6 +46,7 @@ use crate::state::{Opened, Store, StoreError, StoreOptions, StoredEvent};
 
 use beside::Beside;
 use pins::Pins;
+use server::{Door, Server};
 
 /// A stop may take so long before the process ends without it: the 2 s that are promised, less what
 /// the system needs.
@@ -79,8 +81,10 @@ pub enum StartError {
         source: StoreError,
     },
     /// The token file cannot be used.
-    #[error("cannot use the control_token_file {}: {why}", shown(.file))]
+    #[error("cannot use the {key} {}: {why}", shown(.file))]
     Token {
+        /// The key that names it.
+        key: &'static str,
         /// Which.
         file: PathBuf,
         /// Why not.
@@ -102,9 +106,28 @@ impl StartError {
                 }
             },
             StartError::Token { .. } => {
-                "write one word of visible ASCII into it and chmod 0640 it, or leave control_token_file out"
+                "write one word of visible ASCII into it and chmod 0640 it, or leave the key out"
             }
         }
+    }
+}
+
+/// What the files of tokens hold.
+struct Tokens {
+    control: Option<Arc<str>>,
+    read: Option<Arc<str>>,
+}
+
+impl Tokens {
+    fn read(config: &Config) -> Result<Tokens, StartError> {
+        let read = |key, file: &Option<PathBuf>| {
+            let file = file.clone();
+            file.map(|file| token::read(key, file)).transpose()
+        };
+        Ok(Tokens {
+            control: read("control_token_file", &config.control_token_file)?,
+            read: read("read_token_file", &config.read_token_file)?,
+        })
     }
 }
 
@@ -122,11 +145,7 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
     if config.lock_memory {
         lock_memory();
     }
-    let token = config
-        .control_token_file
-        .clone()
-        .map(token::read)
-        .transpose()?;
+    let tokens = Tokens::read(&config)?;
     let mut signals = Signals::take().context("cannot take over signals")?;
     let listeners = listeners::all(&config)?;
     let address = http::bind(config.listen)?;
@@ -140,7 +159,13 @@ pub async fn run(sources: Sources, greet: impl FnOnce(&Started)) -> Result<(), a
         state_dir: config.state_dir.clone(),
         hooks: receivers(&config),
     };
-    let agent = Agent::start((sources, config), listeners, log.dropped(), address, token).await?;
+    let agent = Agent::start(
+        (sources, config),
+        listeners,
+        log.dropped(),
+        (address, tokens),
+    )
+    .await?;
     let (dirs, address, state_dir) = (started.dirs.len(), started.address, &started.state_dir);
     tracing::info!(
         "watching {dirs} {}, listening on {address}, state in {}",
@@ -184,13 +209,12 @@ pub fn host_name() -> String {
 struct Agent {
     actions: mpsc::Sender<Action>,
     monitor: tokio::task::JoinHandle<()>,
-    http: tokio::task::JoinHandle<()>,
-    stop_http: oneshot::Sender<()>,
+    server: Server,
     dispatcher: Dispatcher,
     store: Store,
     reload: reload::Reloader,
     systemd: systemd::Systemd,
-    beside: Beside,
+    beside: Arc<Beside>,
 }
 
 impl Agent {
@@ -198,8 +222,7 @@ impl Agent {
         (sources, config): (Sources, Config),
         listeners: Vec<Listener>,
         log_dropped: handles::Dropped,
-        address: std::net::TcpListener,
-        token: Option<Arc<str>>,
+        (address, tokens): (std::net::TcpListener, Tokens),
     ) -> Result<Agent, anyhow::Error> {
         let clock = Clock::start();
         let program = child::own_program().context("cannot find this program's own file")?;
@@ -208,56 +231,57 @@ impl Agent {
         let (actions, action_queue) = mpsc::channel(ACTION_QUEUE);
         let pending = std::mem::take(&mut opened.pending);
         let dispatcher = dispatcher(listeners, &store, pending, &host, &clock);
-        let last_seq = last_seq(&opened);
-        let pins = Pins::new(store.clone(), opened.pins, opened.complete);
-        let options = monitor_options(&config, &pins, last_seq, &dispatcher);
+        let pins = std::mem::take(&mut opened.pins);
+        let pins = Pins::new(store.clone(), pins, opened.complete);
+        let options = monitor_options(&config, &pins, last_seq(&opened), &dispatcher);
         let (reports, report_queue) = mpsc::channel(ACTION_QUEUE);
         let prober = Prober::start(prober_options(&config, program), clock.clone(), reports);
         let (monitor, snapshots) = Monitor::new(options, prober, clock.clone());
         let joints = beside::Joints {
             store: store.clone(),
             stored: opened.claims.take(),
-            instance: pins.instance(&config.dirs),
+            pins: pins.clone(),
             snapshots: snapshots.clone(),
             actions: actions.clone(),
             clock: clock.clone(),
         };
-        let beside = Beside::start(&config, joints)?;
+        let beside = Arc::new(Beside::start(&config, joints)?);
         let reload_ok = Arc::new(AtomicBool::new(true));
-        let alertmanager = listeners::alertmanager(&config, &snapshots, &host, &clock)?;
+        let door = Door::new(&config.web, tokens.read);
         let parts = handles::Parts {
+            alertmanager: listeners::alertmanager(&config, &snapshots, &host, &clock)?,
+            access: door.receiver(),
             about: about(host),
             clock,
             snapshots,
             dispatcher: dispatcher.clone(),
-            alertmanager,
             store: store.clone(),
             actions: actions.clone(),
             reload_ok: Arc::clone(&reload_ok),
             log_dropped,
-            token,
+            token: tokens.control,
             first_problems: opened.problems,
             mode_orders: beside.orders(),
         };
         let textfile = textfile::start(config.textfile.clone(), &parts);
         let systemd = systemd::Systemd::start(parts.snapshots.clone());
-        let (stop_http, stopped) = oneshot::channel();
-        let http = tokio::spawn(serve(address, parts.handles(), stopped));
-        let told = (dispatcher.clone(), actions.clone());
-        tokio::spawn(follow_store(store.clone(), told, (pins, opened.complete)));
-        let reload = reload::Reloader::start(
-            sources,
-            config,
-            actions.clone(),
-            dispatcher.clone(),
-            (reload_ok, beside.configured(), textfile, systemd.clone()),
+        let server = Server::start(address, parts.handles()).context("cannot serve HTTP")?;
+        let heard = (dispatcher.clone(), actions.clone());
+        let kept = (pins, opened.complete);
+        tokio::spawn(follow_store(store.clone(), heard.clone(), kept));
+        let told = (
+            reload_ok,
+            Arc::clone(&beside),
+            textfile,
+            systemd.clone(),
+            door,
         );
+        let reload = reload::Reloader::start((sources, config), heard, told);
         Ok(Agent {
             actions,
             beside,
             monitor: tokio::spawn(monitor.run(action_queue, report_queue)),
-            http,
-            stop_http,
+            server,
             dispatcher,
             store,
             reload,
@@ -267,15 +291,14 @@ impl Agent {
 
     /// Stops everything in order. Nothing here waits for a disk.
     async fn stop(self) {
-        self.systemd.stopping();
-        let _ = self.stop_http.send(());
-        // A PUT that is under way is not waited for: its claim is durable, and the next run goes on with it.
-        drop(self.beside);
+        self.systemd.stopping().await;
+        let served = self.server.stop();
+        self.beside.stop();
         let _ = self.actions.send(Action::Stop).await;
         let _ = self.monitor.await;
         self.dispatcher.stop().await;
         self.store.stop();
-        let _ = self.http.await;
+        let _ = served.await;
     }
 }
 
@@ -293,19 +316,6 @@ fn about(host: Host) -> About {
         version: crate::VERSION,
         revision: crate::REVISION,
         semantics: "dirkeeper",
-    }
-}
-
-async fn serve(
-    address: std::net::TcpListener,
-    handles: http::Handles,
-    stopped: oneshot::Receiver<()>,
-) {
-    let shutdown = async {
-        let _ = stopped.await;
-    };
-    if let Err(error) = http::serve(address, handles, shutdown).await {
-        tracing::error!("the HTTP server ended: {error}");
     }
 }
 

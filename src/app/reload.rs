@@ -9,11 +9,14 @@ use std::thread;
 
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::beside::{Beside, Ready};
 use super::listeners;
+use super::server::Door;
 use super::systemd::Systemd;
-use crate::config::{self, BookieConfig, Config, Problems, Sources, Watch};
+use crate::config::{self, Config, Problems, Sources, Watch};
 use crate::listener::{Dispatcher, Listener};
 use crate::monitor::Action;
+use crate::report;
 
 /// A problem of a configuration, for callers outside.
 pub use crate::config::Problem;
@@ -23,34 +26,39 @@ pub(super) struct Reloader {
     wake: mpsc::Sender<()>,
 }
 
+/// What a valid configuration brings: its receivers of events, and what its files gave for the bookie, where one
+/// is to begin.
+type Read = (Config, Vec<Listener>, Result<Option<Ready>, anyhow::Error>);
+
 /// Who is told of each reload beside the loop: whether it was well, the bookie's part, the directory
-/// of the textfile, the service manager.
+/// of the textfile, the service manager, the door of the HTTP server.
 pub(super) type Told = (
     Arc<AtomicBool>,
-    watch::Sender<Option<BookieConfig>>,
+    Arc<Beside>,
     watch::Sender<Option<PathBuf>>,
     Systemd,
+    Door,
 );
 
 impl Reloader {
     pub(super) fn start(
-        sources: Sources,
-        config: Config,
-        actions: mpsc::Sender<Action>,
-        dispatcher: Dispatcher,
-        (ok, bookie, textfile, systemd): Told,
+        (sources, config): (Sources, Config),
+        (dispatcher, actions): (Dispatcher, mpsc::Sender<Action>),
+        (ok, beside, textfile, systemd, door): Told,
     ) -> Reloader {
         // One waiting wish is as good as many.
         let (wake, wakes) = mpsc::channel(1);
         let task = Task {
             sources,
+            with_bookie: config.bookie.is_some().then(|| config.clone()),
             config,
             actions,
             dispatcher,
             ok,
-            bookie,
+            beside,
             textfile,
             systemd,
+            door,
             wake: wake.clone(),
         };
         tokio::spawn(task.run(wakes));
@@ -69,11 +77,13 @@ struct Task {
     actions: mpsc::Sender<Action>,
     dispatcher: Dispatcher,
     ok: Arc<AtomicBool>,
-    /// Told of the bookie's part of each.
-    bookie: watch::Sender<Option<BookieConfig>>,
+    /// The newest that named a bookie: that one is kept, also when it is not named any more.
+    with_bookie: Option<Config>,
+    beside: Arc<Beside>,
     /// Told where the textfile goes.
     textfile: watch::Sender<Option<PathBuf>>,
     systemd: Systemd,
+    door: Door,
     wake: mpsc::Sender<()>,
 }
 
@@ -84,7 +94,8 @@ impl Task {
             self.systemd.reloading();
             match self.read().await {
                 None => {}
-                Some(Ok((config, listeners))) => {
+                Some(Ok((config, listeners, ready))) => {
+                    self.begin(&config, ready).await;
                     self.apply(config, listeners).await;
                     drop(watch.take());
                     watch = self.watch();
@@ -110,13 +121,15 @@ impl Task {
         }
     }
 
-    async fn read(&self) -> Option<Result<(Config, Vec<Listener>), Problems>> {
-        let (sources, old) = (self.sources.clone(), self.config.clone());
+    async fn read(&self) -> Option<Result<Read, Problems>> {
+        let (sources, old) = (self.sources.clone(), self.running());
+        let begins = !self.beside.has_begun();
         let (answer, result) = oneshot::channel();
         let reader = move || {
             let read = config::reload(&sources, &old).and_then(|config| {
                 let listeners = listeners::all(&config)?;
-                Ok((config, listeners))
+                let ready = begins.then(|| Ready::of(&config));
+                Ok((config, listeners, ready.unwrap_or(Ok(None))))
             });
             // Who asked has ended, or takes it.
             let _ = answer.send(read);
@@ -129,6 +142,36 @@ impl Task {
             return None;
         }
         result.await.ok()
+    }
+
+    /// The configuration as it runs.
+    fn running(&self) -> Config {
+        let mut running = self.config.clone();
+        match &self.with_bookie {
+            Some(before) if running.bookie.is_none() => running.keep_bookie_of(before),
+            Some(_) => {}
+            // One that could not begin binds the next to nothing.
+            None => running.forget_bookie(),
+        }
+        running
+    }
+
+    /// The bookie's part, which begins with the first configuration that names one.
+    async fn begin(&mut self, config: &Config, ready: Result<Option<Ready>, anyhow::Error>) {
+        let (ready, problem) = match ready {
+            Ok(ready) => (ready, None),
+            Err(error) => {
+                let why = report::text(&*error);
+                let text = format!("the bookie of the changed configuration is not kept: {why}");
+                tracing::error!("{text}");
+                (None, Some(text))
+            }
+        };
+        self.beside.configure(config, ready);
+        if config.bookie.is_some() && self.beside.has_begun() {
+            self.with_bookie = Some(config.clone());
+        }
+        let _ = self.actions.send(Action::Problem("bookie", problem)).await;
     }
 
     async fn apply(&mut self, config: Config, listeners: Vec<Listener>) {
@@ -151,7 +194,7 @@ impl Task {
             .actions
             .send(Action::Problem("configuration", None))
             .await;
-        self.bookie.send_replace(config.bookie.clone());
+        self.door.change(&config.web);
         let textfile = config.textfile.clone();
         self.textfile
             .send_if_modified(|old| std::mem::replace(old, textfile.clone()) != textfile);

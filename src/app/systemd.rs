@@ -11,7 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
+use tokio::time;
 
 use crate::document::words;
 use crate::health::moment::Elapsed;
@@ -23,6 +24,12 @@ const QUEUE: usize = 8;
 
 /// How often the watchdog is fed within its time: systemd advises half of it, and a turn may be late.
 const FED_WITHIN: u32 = 3;
+
+/// How long the end of the process waits for its last message: a thread that is only not scheduled needs no more.
+const LAST_WORD: Duration = Duration::from_millis(100);
+
+/// What is told at once, and who waits until it was.
+type Message = (Vec<Word>, Option<oneshot::Sender<()>>);
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +44,7 @@ enum Word {
 /// Tells the service manager. Cheap to clone; without one nothing is told.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Systemd {
-    words: Option<SyncSender<Vec<Word>>>,
+    words: Option<SyncSender<Message>>,
     /// It was told that we are ready; a reload before that is none of its business.
     ready: Arc<AtomicBool>,
 }
@@ -51,7 +58,14 @@ impl Systemd {
         let (words, queue) = mpsc::sync_channel(QUEUE);
         let told = thread::Builder::new()
             .name("systemd".to_owned())
-            .spawn(move || queue.iter().for_each(|words: Vec<Word>| tell(&words)));
+            .spawn(move || {
+                for message in queue {
+                    let (words, told): Message = message;
+                    tell(&words);
+                    // Nobody waits for it any more, at worst.
+                    let _ = told.map(|told| told.send(()));
+                }
+            });
         if let Err(error) = told {
             tracing::warn!("the service manager cannot be told anything: {error}");
             return Systemd::default();
@@ -66,7 +80,7 @@ impl Systemd {
             loop {
                 let words = turns.take(&snapshots.borrow_and_update());
                 its.ready.store(turns.ready, Ordering::Relaxed);
-                its.say(words);
+                its.say(words, None);
                 if snapshots.changed().await.is_err() {
                     return;
                 }
@@ -77,26 +91,29 @@ impl Systemd {
 
     pub(super) fn reloading(&self) {
         if self.ready.load(Ordering::Relaxed) {
-            self.say(vec![Word::Reloading]);
+            self.say(vec![Word::Reloading], None);
         }
     }
 
     /// The reload is over, well or not.
     pub(super) fn reloaded(&self) {
         if self.ready.load(Ordering::Relaxed) {
-            self.say(vec![Word::Ready]);
+            self.say(vec![Word::Ready], None);
         }
     }
 
-    pub(super) fn stopping(&self) {
+    /// Waits a moment until it was told: the process may end next, and its threads with it.
+    pub(super) async fn stopping(&self) {
         let status = Word::Status("stopping".to_owned());
-        self.say(vec![Word::Stopping, status]);
+        let (told, is_told) = oneshot::channel();
+        self.say(vec![Word::Stopping, status], Some(told));
+        let _ = time::timeout(LAST_WORD, is_told).await;
     }
 
-    fn say(&self, said: Vec<Word>) {
+    fn say(&self, said: Vec<Word>, told: Option<oneshot::Sender<()>>) {
         if let Some(words) = self.words.as_ref().filter(|_| !said.is_empty()) {
             // One that is stuck is not waited for.
-            let _ = words.try_send(said);
+            let _ = words.try_send((said, told));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The token of those who may give orders: read from its file once, at start.
+//! The tokens of those who may give orders, or read: each read from its file once, at start.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -13,11 +13,11 @@ use super::StartError;
 /// More than this is not a token.
 const MAX_TOKEN: u64 = 4096;
 
-/// Reads the token. May block on a disk.
+/// Reads the token that this key names. May block on a disk.
 ///
 /// # Errors
 /// It cannot be read, others may use it, or it is no token.
-pub fn read(file: PathBuf) -> Result<Arc<str>, StartError> {
+pub fn read(key: &'static str, file: PathBuf) -> Result<Arc<str>, StartError> {
     let read = || -> Result<String, String> {
         // A pipe is not waited for.
         let mut options = OpenOptions::new();
@@ -49,6 +49,7 @@ pub fn read(file: PathBuf) -> Result<Arc<str>, StartError> {
         }
     };
     read().map(Into::into).map_err(|why| StartError::Token {
+        key,
         file: file.clone(),
         why,
     })

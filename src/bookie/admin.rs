@@ -265,7 +265,10 @@ impl AdminClient {
         let http = match options.ca {
             Some(ca) if root.scheme() == "https" => {
                 let cert_and_key = options.cert_and_key;
-                let tls = TlsOptions { ca, cert_and_key };
+                let tls = TlsOptions {
+                    ca: Some(ca),
+                    cert_and_key,
+                };
                 HttpClient::with_tls(&tls)
                     .map_err(|error| AdminError::Certificates(Box::new(error)))?
             }

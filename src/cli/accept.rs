@@ -17,7 +17,7 @@ use crate::health::status::Status;
 pub fn run(arguments: AcceptArguments) -> Result<Exit, Failure> {
     let path = path_text(&check::absolute(arguments.dir)?);
     let token = remote::token(arguments.token_file)?;
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     block_on(async {
         let document: StatusDocument = agent.parse(&agent.status().await?)?;
         let accepted = acceptable(&document, &path)?;

@@ -63,7 +63,7 @@ pub enum Command {
     Check(CheckArguments),
     /// Show how a running agent sees its directories
     #[command(long_about = help::STATUS, after_long_help = help::STATUS_END)]
-    Status(StatusArguments),
+    Status(PictureArguments),
     /// Print the log of events, and follow it
     #[command(long_about = help::EVENTS, after_long_help = help::EVENTS_END)]
     Events(EventsArguments),
@@ -141,6 +141,12 @@ pub struct RunArguments {
     /// $XDG_STATE_HOME/dirkeeper or ~/.local/state/dirkeeper. Best on a disk that is not watched.
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// File with TLS, users and headers of the HTTP server, as exporters of Prometheus have it
+    ///
+    /// Default: what the configuration says, else plain HTTP without users. docs/access.md has an
+    /// example.
+    #[arg(long, value_name = "FILE")]
+    pub web_config_file: Option<PathBuf>,
     /// Where the directories come from.
     #[command(flatten)]
     pub sources: SourceArguments,
@@ -170,13 +176,45 @@ pub struct CheckArguments {
 
 /// `status`.
 #[derive(Debug, Args)]
-pub struct StatusArguments {
+pub struct PictureArguments {
+    /// Go on: a live view on the terminal, or with --output json a line for each change
+    #[arg(long, short)]
+    pub watch: bool,
+    /// Of whom.
+    #[command(flatten)]
+    pub agent: StatusArguments,
+}
+
+/// Which agent is asked, and how it and we are known. Shared by every command that asks one, as its
+/// last field, because the heading goes on to the arguments after it.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Which agent to ask")]
+pub struct RemoteArguments {
     /// Address of the agent
     #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
     pub url: Url,
+    /// File with the authorities (PEM) for the certificate of an https address
+    ///
+    /// Default: those that this machine trusts.
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// File with our certificate and its key (PEM), for an agent that asks for one
+    #[arg(long, value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// File with USER:PASSWORD, or with a token, for an agent that asks who reads
+    #[arg(long, value_name = "FILE")]
+    pub auth_file: Option<PathBuf>,
+}
+
+/// What an agent is asked for, and the form of the answer.
+#[derive(Debug, Args)]
+pub struct StatusArguments {
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `mode`.
@@ -213,15 +251,15 @@ pub struct ModeSetArguments {
 /// Whom to order, and the form of the answer.
 #[derive(Debug, Args)]
 pub struct ModeOrderArguments {
-    /// Address of the agent
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
-    pub url: Url,
     /// File with the token, the agent's control_token_file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_TOKEN_FILE)]
     pub token_file: PathBuf,
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// The mode of `mode set`.
@@ -239,22 +277,19 @@ pub struct AcceptArguments {
     /// The directory, as it is configured
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
-    /// Address of the agent
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url)]
-    pub url: Url,
     /// File with the token, the agent's control_token_file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_TOKEN_FILE)]
     pub token_file: PathBuf,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `events`.
 #[derive(Debug, Args)]
 pub struct EventsArguments {
-    /// Address of the agent
-    #[arg(long, value_name = "URL", default_value = DEFAULT_URL, value_parser = parse_url, conflicts_with = "state_dir")]
-    pub url: Url,
     /// Read the state directory of an agent that is not running
-    #[arg(long, value_name = "DIR", conflicts_with = "follow")]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["follow", "url", "ca_file", "cert_file", "auth_file"])]
     pub state_dir: Option<PathBuf>,
     /// Go on with new events as they happen, through restarts of the agent
     #[arg(long, short)]
@@ -274,6 +309,9 @@ pub struct EventsArguments {
     /// Form of the result
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
     pub output: Output,
+    /// Whom to ask.
+    #[command(flatten)]
+    pub remote: RemoteArguments,
 }
 
 /// `config`.
@@ -403,8 +441,6 @@ enum Bad {
     Since,
     #[error("write http://HOST:PORT, for example {DEFAULT_URL}")]
     Url,
-    #[error("this release speaks http:// only: let a proxy end TLS, or use a tunnel")]
-    Https,
 }
 
 /// The form only; the rest is said by the configuration, together with all its other problems.
@@ -439,8 +475,7 @@ fn parse_since(value: &str) -> Result<u64, Bad> {
 fn parse_url(value: &str) -> Result<Url, Bad> {
     let url = Url::parse(value).map_err(|_| Bad::Url)?;
     match url.scheme() {
-        "http" => Ok(url),
-        "https" => Err(Bad::Https),
+        "http" | "https" => Ok(url),
         _ => Err(Bad::Url),
     }
 }

@@ -32,7 +32,7 @@ pub fn run(arguments: &EventsArguments) -> Result<Exit, Failure> {
         stored(state_dir, since, &printer)?;
         return Ok(Exit::Ok);
     }
-    let agent = Agent::new(arguments.url.clone())?;
+    let agent = Agent::at(&arguments.remote)?;
     if arguments.follow {
         block_on(follow(&agent, since, &printer))?;
     } else {
@@ -166,6 +166,14 @@ fn line(event: &EventDocument, terminal: Terminal) -> String {
         terminal.paint(tone, &format!("{:<8}", printable(&event.severity))),
         terminal.paint(Tone::Heading, &format!("{:<16}", printable(&event.event))),
     );
+    text.push_str(&what(event));
+    let line = text.trim_end();
+    format!("{line}\n")
+}
+
+/// What happened, after a blank if there is anything to say beside the event's name.
+pub(super) fn what(event: &EventDocument) -> String {
+    let mut text = String::new();
     if let Some(dir) = &event.dir {
         let role = event.role.as_deref().unwrap_or("directory");
         text.push_str(&printable(&format!(" {dir} ({role})")));
@@ -186,8 +194,7 @@ fn line(event: &EventDocument, terminal: Terminal) -> String {
     if event.coalesced != 0 {
         text.push_str(&format!(" ({} left out between)", event.coalesced));
     }
-    let line = text.trim_end();
-    format!("{line}\n")
+    text
 }
 
 /// How the directories stood, for an event that is about all of them.

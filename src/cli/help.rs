@@ -98,12 +98,19 @@ pub(super) const STATUS: &str = "\
 Show how a running agent sees its directories.
 
 The picture comes from the agent's memory: asking for it touches no disk. The exit code is 0 \
-whenever there is a picture, however bad it is; the command whose exit code is the verdict is check.";
+whenever there is a picture, however bad it is; the command whose exit code is the verdict is check.
+
+With --watch it is a live view on the whole terminal: directories in an order of choice, everything \
+about one of them, the log of events; '?' shows the keys. It outlives the agent and says how old \
+is what it shows. With --output json as well, each picture that differs from the one before in more \
+than its time is a line.";
 
 pub(super) const STATUS_END: &str = "\
 Examples:
   dirkeeper status
   dirkeeper status --url http://bk-3:9475
+  dirkeeper status --watch
+  dirkeeper status --watch --output json | jq --unbuffered -c '[.time, .status]'
   dirkeeper status --output json | jq '.dirs[] | select(.severity != \"ok\")'";
 
 pub(super) const MODE: &str = "\
@@ -170,9 +177,10 @@ Examples:
 pub(super) const MODE_MAY_STOP: &str = "\
 Say by exit code whether the bookie may end now.
 
-It may when enough bookies stay writable without it, no other one is being stopped, and nothing is \
-under-replicated. Nothing is changed and no token is needed. Everything that is not known is a reason \
-not to stop.";
+It may when enough bookies stay writable without it, those included that were allowed to stop before it \
+counting as gone, and nothing is under-replicated. A yes is reserved for five minutes: meanwhile all \
+others count this bookie as gone, until it has been restarted. Ask again to have longer. Nothing else is \
+changed and no token is needed. Everything that is not known is a reason not to stop.";
 
 pub(super) const MODE_MAY_STOP_END: &str = "\
 Examples:

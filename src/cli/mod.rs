@@ -23,6 +23,7 @@ pub mod simulation;
 pub mod status;
 pub mod table;
 pub mod terminal;
+mod watch;
 
 use std::ffi::OsString;
 use std::future::Future;

@@ -32,6 +32,8 @@ struct Taken {
 struct MayStop {
     may_stop: bool,
     reasons: Vec<String>,
+    #[serde(default)]
+    message: Option<String>,
 }
 
 /// Runs the command.
@@ -56,7 +58,7 @@ pub fn run(command: ModeCommand) -> Result<Exit, Failure> {
 }
 
 fn show(arguments: StatusArguments) -> Result<Exit, Failure> {
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.status())?;
     let document: StatusDocument = agent.parse(&body)?;
     match arguments.output {
@@ -94,7 +96,7 @@ fn order(
     reason: Option<&str>,
 ) -> Result<Exit, Failure> {
     let token = remote::token(arguments.token_file)?;
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.set_mode(&token, mode.map(Mode::name), reason))?;
     let Taken { message } = agent.parse(&body)?;
     match arguments.output {
@@ -108,7 +110,7 @@ fn order(
 }
 
 fn may_stop(arguments: StatusArguments) -> Result<Exit, Failure> {
-    let agent = Agent::new(arguments.url)?;
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.may_stop())?;
     let answer: MayStop = agent.parse(&body)?;
     match arguments.output {
@@ -128,7 +130,7 @@ fn verdict(answer: &MayStop, terminal: Terminal) -> String {
     } else {
         "the bookie must not end now:\n"
     });
-    for reason in &answer.reasons {
+    for reason in answer.reasons.iter().chain(&answer.message) {
         text.push_str(&terminal.paragraph(2, &printable(reason)));
     }
     text
@@ -162,13 +164,21 @@ mod tests {
 
     #[test]
     fn a_verdict_has_its_reasons() {
-        let verdict = |may_stop, reasons: &[&str]| {
+        let verdict = |may_stop, reasons: &[&str], message: Option<&str>| {
             let reasons = reasons.iter().map(|&reason| reason.to_owned()).collect();
-            verdict(&MayStop { may_stop, reasons }, Terminal::NONE)
+            let message = message.map(str::to_owned);
+            let answer = MayStop {
+                may_stop,
+                reasons,
+                message,
+            };
+            verdict(&answer, Terminal::NONE)
         };
-        let no = verdict(false, &["too few\u{1b}[2J", "no session"]);
+        let no = verdict(false, &["too few\u{1b}[2J", "no session"], None);
         let expected = "the bookie must not end now:\n  too few\\x1b[2J\n  no session\n";
         assert_eq!(no, expected);
-        assert_eq!(verdict(true, &[]), "the bookie may end now\n");
+        assert_eq!(verdict(true, &[], None), "the bookie may end now\n");
+        let yes = verdict(true, &[], Some("reserved until noon"));
+        assert_eq!(yes, "the bookie may end now\n  reserved until noon\n");
     }
 }

@@ -1,16 +1,21 @@
 //! A running agent as commands ask it: addresses of its API, and what its silence or its refusal
 //! means for the exit code.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use super::args::RemoteArguments;
 use super::exit::{Exit, Failure};
 use crate::app;
-use crate::http_client::{Follower, HttpClient, HttpError, Url};
+use crate::health::dir::shown;
+use crate::http_client::{Follower, HttpClient, HttpError, Identity, TlsOptions, Url};
 
 /// Events in one page; at about 1 KiB each a page is far below the limit of an answer.
 pub const PAGE: usize = 1_000;
@@ -27,7 +32,7 @@ pub struct Agent {
 /// # Errors
 /// It cannot be read, others may use it, or it is none: then nothing may be ordered.
 pub fn token(file: PathBuf) -> Result<Arc<str>, Failure> {
-    app::read_token(file).map_err(|error| {
+    app::read_token("control_token_file", file).map_err(|error| {
         Failure::new(Exit::NotPermitted, error).remedy(
             "name the file that is the agent's control_token_file with --token-file, as a user who \
              may read it",
@@ -35,11 +40,50 @@ pub fn token(file: PathBuf) -> Result<Arc<str>, Failure> {
     })
 }
 
+/// Certificates and keys are far below it.
+const MAX_FILE: u64 = 1 << 20;
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    let read = || {
+        let mut bytes = Vec::new();
+        File::open(path)?.take(MAX_FILE).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read()
+        .map_err(|error: std::io::Error| Failure::io(format!("cannot read {}", shown(path)), error))
+}
+
+/// Who we are, from the file that says it: `USER:PASSWORD`, or a token, which has no colon.
+fn identity(path: &Path) -> Result<Identity, Failure> {
+    let failure = |why: &str, remedy: &str| {
+        let error = anyhow::anyhow!("cannot use the auth file {}: {why}", shown(path));
+        Failure::new(Exit::NotPermitted, error).remedy(remedy.to_owned())
+    };
+    let mode = std::fs::metadata(path).map_or(0, |facts| facts.permissions().mode());
+    if mode & 0o007 != 0 {
+        let why = format!("others may use it (mode {:03o})", mode & 0o777);
+        return Err(failure(&why, "chmod 0640 it"));
+    }
+    let text = String::from_utf8(read(path)?).unwrap_or_default();
+    let line = text.trim_end_matches(['\r', '\n']);
+    match line.split_once(':') {
+        _ if line.is_empty() || line.contains('\n') => {
+            let remedy = "write USER:PASSWORD or a token into it";
+            Err(failure("it does not hold one line", remedy))
+        }
+        Some((user, password)) => Ok(Identity::User(user.to_owned(), password.to_owned())),
+        None => Ok(Identity::Token(line.to_owned())),
+    }
+}
+
 /// A page of the event log. Each event is kept as it was written.
 #[derive(Debug, Deserialize)]
 pub struct Page {
     /// The events, oldest first.
     pub events: Vec<Box<RawValue>>,
+    /// Number after which the next ones are.
+    #[serde(default)]
+    pub next: u64,
     /// Why older ones may be missing.
     #[serde(default)]
     pub problem: Option<String>,
@@ -59,6 +103,33 @@ impl Agent {
     pub fn new(url: Url) -> Result<Agent, Failure> {
         let client = HttpClient::new().map_err(|error| Failure::new(Exit::Io, error))?;
         Ok(Agent { client, url })
+    }
+
+    /// The agent that a command line names; asks nothing yet. May block on the disks of its files.
+    ///
+    /// # Errors
+    /// A file cannot be read or holds something else; the system gives no resources for a client.
+    pub fn at(arguments: &RemoteArguments) -> Result<Agent, Failure> {
+        let url = arguments.url.clone();
+        let read = |path: &Option<PathBuf>| path.as_deref().map(read).transpose();
+        let (ca, cert) = (read(&arguments.ca_file)?, read(&arguments.cert_file)?);
+        let client = if url.scheme() == "https" {
+            let cert_and_key = cert.map(|pem| (pem.clone(), pem));
+            HttpClient::with_tls(&TlsOptions { ca, cert_and_key }).map_err(|error| {
+                Failure::new(Exit::Data, error)
+                    .remedy("name files in PEM form with --ca-file and --cert-file")
+            })?
+        } else if ca.is_some() || cert.is_some() {
+            let error = anyhow::anyhow!("--ca-file and --cert-file are of no use for {url}");
+            return Err(Failure::new(Exit::Usage, error).remedy("write https in --url"));
+        } else {
+            HttpClient::new().map_err(|error| Failure::new(Exit::Io, error))?
+        };
+        let identity = arguments.auth_file.as_deref().map(identity).transpose()?;
+        Ok(Agent {
+            client: client.identified(identity.unwrap_or_default()),
+            url,
+        })
     }
 
     /// The status document as text.
@@ -100,12 +171,13 @@ impl Agent {
         self.text(sent)
     }
 
-    /// Asks whether the agent's server may end now; the answer as text.
+    /// Asks whether the agent's server may end now, and has a yes reserved; the answer as text.
     ///
     /// # Errors
     /// The agent does not answer, or does not know.
     pub async fn may_stop(&self) -> Result<String, Failure> {
-        self.get(&self.address("api/v1/mode/may-stop")).await
+        let url = self.address("api/v1/mode/may-stop");
+        self.text(self.client.put_nothing(&url).await)
     }
 
     /// At most [`PAGE`] events after number `since`.
@@ -117,6 +189,17 @@ impl Agent {
         url.query_pairs_mut()
             .append_pair("since", &since.to_string())
             .append_pair("limit", &PAGE.to_string());
+        self.parse(&self.get(&url).await?)
+    }
+
+    /// The newest events, at most `limit` of them, oldest first.
+    ///
+    /// # Errors
+    /// The agent does not answer, refuses, or answers with something else.
+    pub async fn newest_events(&self, limit: usize) -> Result<Page, Failure> {
+        let mut url = self.address("api/v1/events");
+        url.query_pairs_mut()
+            .append_pair("limit", &limit.to_string());
         self.parse(&self.get(&url).await?)
     }
 

@@ -68,6 +68,7 @@ impl From<SourceArguments> for Sources {
             dirs: arguments.dirs,
             listen: None,
             state_dir: None,
+            web_config_file: None,
             state_home: config::state_home(),
         }
     }
@@ -78,6 +79,7 @@ impl From<RunArguments> for Sources {
         Sources {
             listen: arguments.listen.map(|address| address.to_string()),
             state_dir: arguments.state_dir,
+            web_config_file: arguments.web_config_file,
             ..arguments.sources.into()
         }
     }

@@ -1,11 +1,11 @@
 //! `status`: how a running agent sees its directories, fetched over HTTP and shown as a table or
 //! passed through as it came.
 
-use super::args::{Output, StatusArguments};
+use super::args::{Output, PictureArguments};
 use super::exit::{Exit, Failure};
 use super::remote::Agent;
 use super::terminal::{self, Terminal, Tone, print, printable, words};
-use super::{block_on, check, table};
+use super::{block_on, check, table, watch};
 use crate::clock::Clock;
 use crate::document::{
     self, BesideDocument, ListenerDocument, ModeDocument, StatusDocument, timestamp_text,
@@ -19,8 +19,12 @@ const STALE_SECONDS: u64 = 60;
 ///
 /// # Errors
 /// The agent does not answer, or not with a status; or the result cannot be written.
-pub fn run(arguments: &StatusArguments) -> Result<Exit, Failure> {
-    let agent = Agent::new(arguments.url.clone())?;
+pub fn run(arguments: &PictureArguments) -> Result<Exit, Failure> {
+    let (is_live, arguments) = (arguments.watch, &arguments.agent);
+    if is_live {
+        return watch::run(arguments);
+    }
+    let agent = Agent::at(&arguments.remote)?;
     let body = block_on(agent.status())?;
     let document: StatusDocument = agent.parse(&body)?;
     match arguments.output {
@@ -52,6 +56,19 @@ pub fn render(document: &StatusDocument, now: &str, terminal: Terminal) -> Strin
     text.push_str(&listeners(&document.listeners, terminal));
     text.push_str(&check::problems(&document.problems, terminal));
     text
+}
+
+/// All but the directories.
+pub(super) fn node(document: &StatusDocument, terminal: Terminal) -> String {
+    let parts = [
+        heading(document, terminal),
+        mode(&document.mode, terminal),
+        beside(document.beside.as_ref(), terminal),
+        check::restart(document.restart.as_ref(), terminal),
+        listeners(&document.listeners, terminal),
+        check::problems(&document.problems, terminal),
+    ];
+    parts.concat()
 }
 
 fn heading(document: &StatusDocument, terminal: Terminal) -> String {

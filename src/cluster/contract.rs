@@ -66,6 +66,27 @@ pub(crate) async fn nodes(store: &dyn MetaStore) {
     assert!(made.created < new.created, "another node of the same name");
 }
 
+/// The store's clock shows when a node's data was written last, whoever wrote it: the age of one node can be told
+/// by a newer one. `pass` lets some time pass.
+pub(crate) async fn ages(store: &dyn MetaStore, other: &dyn MetaStore, pass: impl AsyncFn()) {
+    let top = format!("{TOP}/ages");
+    let path = format!("{top}/a");
+    let made = create_with_parents(store, &path, b"", Kind::Persistent)
+        .await
+        .unwrap();
+    pass().await;
+    let ephemeral = format!("{top}/e");
+    let newer = other
+        .create(&ephemeral, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert!(made.modified < newer.modified, "{made:?} {newer:?}");
+    pass().await;
+    let set = other.set(&path, b"x", None).await.unwrap();
+    assert!(newer.modified < set.modified, "{newer:?} {set:?}");
+    assert_eq!(store.stat(&path).await, Ok(Some(set)));
+}
+
 /// A transaction takes effect whole or not at all, and says which step it failed on.
 pub(crate) async fn transactions(store: &dyn MetaStore) {
     let top = format!("{TOP}/multi");

@@ -1,6 +1,9 @@
 //! How many bookies must stay writable, and whether one more may go. Pure: decided by a view that was
 //! read now, under the lock.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use crate::health::beside::{ClusterView, Member};
 
 /// What counts as the largest ensemble while nobody has looked through the ledgers: Pulsar's and
@@ -8,22 +11,23 @@ use crate::health::beside::{ClusterView, Member};
 pub(super) const ASSUMED_ENSEMBLE: u32 = 3;
 
 /// Whether the bookie may leave the writable ones. `min_writable` overrides the floor. In an `emergency`
-/// it may go although too few stay, if no other has done so.
+/// it may go although too few stay, if no other has done so. Those that are `stopping` count as gone.
 ///
 /// # Errors
 /// Why not, in words.
 pub fn may_go(
     view: &ClusterView,
+    stopping: &BTreeMap<String, Duration>,
     bookie: &str,
     min_writable: Option<u32>,
     emergency: bool,
 ) -> Result<(), String> {
     let this = view.members.iter().find(|member| member.id == bookie);
-    // It has left already.
-    if this.is_some_and(|member| member.registration.read_only) {
+    // It has left already. In both lists it has not: clients still write to it.
+    if this.is_some_and(|member| member.registration.read_only && !member.registration.writable) {
         return Ok(());
     }
-    let Err(why) = enough(view, bookie, this, min_writable) else {
+    let Err(why) = enough((view, stopping), bookie, this, min_writable) else {
         return Ok(());
     };
     if !emergency {
@@ -40,16 +44,39 @@ pub fn may_go(
 }
 
 fn enough(
-    view: &ClusterView,
+    (view, stopping): (&ClusterView, &BTreeMap<String, Duration>),
     bookie: &str,
     this: Option<&Member>,
     min_writable: Option<u32>,
 ) -> Result<(), String> {
-    let stay: Vec<&Member> = view
+    let others = view
         .members
         .iter()
-        .filter(|member| member.id != bookie && member.is_writable())
-        .collect();
+        .filter(|member| member.id != bookie && member.is_writable());
+    let (leaving, stay): (Vec<&Member>, Vec<&Member>) =
+        others.partition(|member| stopping.contains_key(&member.id));
+    left(view, this, &stay, min_writable).map_err(|why| {
+        let leaving = leaving.iter().map(|member| &*member.id);
+        let leaving: Vec<String> = leaving
+            .map(|id| {
+                let seconds = stopping[id].as_secs();
+                format!("{id} was allowed to stop and counts as gone for another {seconds} s")
+            })
+            .collect();
+        match leaving.is_empty() {
+            true => why,
+            false => format!("{why}: {}", leaving.join(", ")),
+        }
+    })
+}
+
+/// As [`enough`], of those that stay writable.
+fn left(
+    view: &ClusterView,
+    this: Option<&Member>,
+    stay: &[&Member],
+    min_writable: Option<u32>,
+) -> Result<(), String> {
     let (floor, because) = floor(view, min_writable);
     let too_few = |count: usize| u32::try_from(count).unwrap_or(u32::MAX) < floor;
     if too_few(stay.len()) {
@@ -126,8 +153,12 @@ mod tests {
         }
     }
 
+    fn none() -> BTreeMap<String, Duration> {
+        BTreeMap::new()
+    }
+
     fn ask(members: &str, largest: u32, emergency: bool) -> String {
-        match may_go(&view(members, Some(largest)), "a", None, emergency) {
+        match may_go(&view(members, Some(largest)), &none(), "a", None, emergency) {
             Ok(()) => "may go".to_owned(),
             Err(why) => why,
         }
@@ -144,27 +175,38 @@ mod tests {
         assert!(ask("a:w b:w c:w d:w e:wr f:", 3, false).starts_with("3 other"));
         // It has left already, or was never there.
         assert_eq!(ask("a:r b:w", 3, false), "may go");
+        assert!(ask("a:wr b:w", 3, false).starts_with("1 other"));
         assert!(ask("b:w", 3, false).starts_with("1 other"));
         assert!(ask("", u32::MAX, false).starts_with("0 other"));
     }
 
     #[test]
     fn an_unknown_ensemble_is_assumed_and_said() {
-        let unknown = may_go(&view("a:w b:w c:w d:w", None), "a", None, false).unwrap_err();
+        let unknown =
+            may_go(&view("a:w b:w c:w d:w", None), &none(), "a", None, false).unwrap_err();
         assert_eq!(
             unknown,
             "3 other bookies are writable and 4 must stay so (the largest ensemble in use is not \
              known yet; 3 is assumed, and one more)"
         );
-        assert!(may_go(&view("a:w b:w c:w d:w e:w", None), "a", None, false).is_ok());
+        assert!(
+            may_go(
+                &view("a:w b:w c:w d:w e:w", None),
+                &none(),
+                "a",
+                None,
+                false
+            )
+            .is_ok()
+        );
     }
 
     #[test]
     fn the_operators_number_counts_instead() {
         let small = view("a:w b:w", None);
-        assert_eq!(may_go(&small, "a", Some(1), false), Ok(()));
+        assert_eq!(may_go(&small, &none(), "a", Some(1), false), Ok(()));
         assert_eq!(
-            may_go(&small, "a", Some(2), false).unwrap_err(),
+            may_go(&small, &none(), "a", Some(2), false).unwrap_err(),
             "1 other bookies are writable and 2 must stay so (min_writable_bookies)"
         );
     }
@@ -199,5 +241,45 @@ mod tests {
         );
         // Above the floor nobody asks.
         assert_eq!(ask("a:w b:rb c:w d:w", 1, true), "may go");
+    }
+
+    #[test]
+    fn one_that_was_allowed_to_stop_counts_as_gone_once() {
+        let stopping = |ids: &[&str]| -> BTreeMap<String, Duration> {
+            let ids = ids.iter().map(|id| (*id).to_owned());
+            ids.zip([Duration::from_secs(290), Duration::from_secs(7)])
+                .collect()
+        };
+        let ask = |members: &str, ids: &[&str], emergency| {
+            may_go(
+                &view(members, None),
+                &stopping(ids),
+                "a",
+                Some(2),
+                emergency,
+            )
+        };
+        assert_eq!(ask("a:w b:w c:w", &[], false), Ok(()));
+        assert_eq!(
+            ask("a:w b:w c:w", &["b"], false).unwrap_err(),
+            "1 other bookies are writable and 2 must stay so (min_writable_bookies): b was allowed to \
+             stop and counts as gone for another 290 s"
+        );
+        // Who asks again is not in its own way, and who has gone already is not counted again.
+        assert_eq!(ask("a:w b:w c:w", &["a"], false), Ok(()));
+        assert_eq!(ask("a:w b:w c:w d:", &["d"], false), Ok(()));
+        assert_eq!(
+            ask("a:w b:w c:", &["c"], false).unwrap_err(),
+            "1 other bookies are writable and 2 must stay so (min_writable_bookies)"
+        );
+        // Also where the group or the rack is what it lacks.
+        let rack = ask("a:w/r1 b:w/r1 c:w/r2 d:w/r2", &["b"], false).unwrap_err();
+        assert!(
+            rack.ends_with(
+                "other racks have some: b was allowed to stop and counts as gone for another 290 s"
+            ),
+            "{rack}"
+        );
+        assert_eq!(ask("a:w b:w c:w", &["b", "c"], true), Ok(()));
     }
 }

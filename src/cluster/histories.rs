@@ -35,6 +35,7 @@ fn agent(server: &Memory, number: usize) -> Agent {
         ledgers_root: "/ledgers".to_owned(),
         root: "/dirkeeper".to_owned(),
         bookie: format!("b{number}:1"),
+        host: "here".to_owned(),
         instance: None,
         clock: Clock::manual(),
     };

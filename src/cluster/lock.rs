@@ -26,6 +26,8 @@ struct Holder {
 #[derive(Debug)]
 pub struct ModeLock {
     attempt: Attempt,
+    /// When it was taken, by the store's clock.
+    taken: i64,
 }
 
 impl ModeLock {
@@ -34,6 +36,11 @@ impl ModeLock {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.attempt.lives()
+    }
+
+    /// When it was taken, by the store's clock: nodes that others wrote are as old as theirs is behind it.
+    pub(super) fn taken(&self) -> i64 {
+        self.taken
     }
 
     /// Gives it back, and waits for the answer at most as long as for any other.
@@ -145,8 +152,8 @@ pub(super) async fn take(
     };
     let mut held_by = String::new();
     match timeout(wait, attempt.make(&mut held_by)).await {
-        Ok(Ok(())) if attempt.lives() => Ok(ModeLock { attempt }),
-        Ok(Ok(())) => Err(ClusterError::NotConnected),
+        Ok(Ok(taken)) if attempt.lives() => Ok(ModeLock { attempt, taken }),
+        Ok(Ok(_)) => Err(ClusterError::NotConnected),
         Ok(Err(error)) => {
             attempt.open = error.is_open();
             Err(ClusterError::of("the mode lock", error))
@@ -161,13 +168,16 @@ pub(super) async fn take(
 }
 
 impl Attempt {
-    async fn make(&self, held_by: &mut String) -> Result<(), StoreError> {
+    /// Gives the time of it, by the store's clock.
+    async fn make(&self, held_by: &mut String) -> Result<i64, StoreError> {
         let store = &*self.store;
         let in_time = |answer: Result<Result<_, _>, _>| answer.unwrap_or(Err(StoreError::TimedOut));
         loop {
             let create = create_with_parents(store, &self.path, &self.data, Kind::Ephemeral);
             match in_time(timeout(DEADLINE, create).await) {
-                Ok(stat) if stat.owner.is_none_or(|owner| owner == self.session) => return Ok(()),
+                Ok(stat) if stat.owner.is_none_or(|owner| owner == self.session) => {
+                    return Ok(stat.modified);
+                }
                 // A new session came between: nobody would take this node back but its end.
                 Ok(_) => {
                     let _ = store.delete(&self.path, None).await;
@@ -178,7 +188,7 @@ impl Attempt {
             }
             match store.get(&self.path).await {
                 // The answer to our own attempt was lost.
-                Ok((data, _)) if data == self.data => return Ok(()),
+                Ok((data, stat)) if data == self.data => return Ok(stat.modified),
                 Ok((_, stat)) if stat.owner.is_none() => {
                     *held_by = format!(
                         "a node that no agent made and that goes with no session (delete {})",

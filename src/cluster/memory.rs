@@ -41,7 +41,6 @@ struct Tree {
     transaction: i64,
     /// The newest session.
     session: i64,
-    /// The time of the server.
     clock: Clock,
 }
 
@@ -250,17 +249,17 @@ impl Tree {
         if self.nodes.contains_key(path) {
             return Err(StoreError::NodeExists);
         }
+        let modified = self.clock.now().wall.0;
         let parent = self.nodes.get_mut(above).ok_or(StoreError::NoNode)?;
         if parent.stat.owner.is_some() {
             return Err(StoreError::EphemeralParent);
         }
         parent.children.insert(name.to_owned());
-        let now = self.clock.now().wall.0;
         let stat = Stat {
             created: self.transaction,
-            created_at: now,
-            modified_at: now,
+            created_at: modified,
             owner: (kind == Kind::Ephemeral).then_some(session),
+            modified,
             ..Stat::default()
         };
         let node = Node {
@@ -273,11 +272,11 @@ impl Tree {
     }
 
     fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Result<(), StoreError> {
-        let now = self.clock.now().wall.0;
+        let modified = self.clock.now().wall.0;
         let node = self.in_version(path, version)?;
         node.data = data.to_vec();
-        node.stat.modified_at = now;
         node.stat.version += 1;
+        node.stat.modified = modified;
         Ok(())
     }
 
@@ -391,9 +390,12 @@ mod tests {
 
     #[tokio::test]
     async fn it_keeps_the_contract() {
-        let server = Memory::new(Clock::manual());
+        let clock = Clock::manual();
+        let server = Memory::new(clock.clone());
         let (one, two) = (server.connect(), server.connect());
         contract::nodes(&one).await;
+        let pass = async || clock.advance(std::time::Duration::from_millis(1));
+        contract::ages(&one, &two, pass).await;
         contract::transactions(&one).await;
         contract::watches(&one, &two).await;
         contract::many_children(&one).await;

@@ -19,6 +19,7 @@ pub mod pulsar;
 mod registration;
 mod replication;
 mod snapshot_file;
+mod stopping;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ pub mod watch;
 mod wire;
 mod zookeeper;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -64,6 +66,8 @@ pub struct ClusterOptions {
     pub root: String,
     /// The bookie beside this agent.
     pub bookie: String,
+    /// Where this agent runs, for those who find it in the way.
+    pub host: String,
     /// The id that the cluster must have, where it is known from the bookie's cookie.
     pub instance: Option<String>,
     /// The time.
@@ -104,6 +108,16 @@ pub enum ClusterError {
         expected: String,
         /// The id it has.
         now: String,
+    },
+    /// Two agents are told to look after one bookie.
+    #[error(
+        "the agent on {host} is the agent of {bookie} too, and was first: was its configuration copied?"
+    )]
+    Rival {
+        /// Which bookie.
+        bookie: String,
+        /// Where the other one runs.
+        host: String,
     },
     /// Somebody else changed the claims meanwhile.
     #[error("the claims on {bookie} were changed meanwhile")]
@@ -152,6 +166,7 @@ struct Shared {
     ledgers_root: String,
     root: String,
     bookie: String,
+    agent: agents::Agent,
     expected: Option<String>,
     known: Mutex<Option<Known>>,
     problems: Mutex<Vec<String>>,
@@ -188,6 +203,10 @@ impl Cluster {
                 ledgers_root: options.ledgers_root,
                 root: options.root,
                 bookie: options.bookie,
+                agent: agents::Agent {
+                    host: options.host,
+                    run: fastrand::u64(..),
+                },
                 expected: options.instance,
                 known: Mutex::new(None),
                 problems: Mutex::new(Vec::new()),
@@ -234,6 +253,19 @@ impl Cluster {
         within(async {
             let paths = self.paths_for(bookie).await?;
             let read = registration::read(self.store(), &paths, bookie).await;
+            read.map_err(|error| ClusterError::of("the registration", error))
+        })
+        .await
+    }
+
+    /// The bookie is in both lists, by nodes of two sessions: a change of its mode could end it.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn is_registered_by_two(&self, bookie: &str) -> Result<bool, ClusterError> {
+        within(async {
+            let paths = self.paths_for(bookie).await?;
+            let read = registration::is_of_two_sessions(self.store(), &paths, bookie).await;
             read.map_err(|error| ClusterError::of("the registration", error))
         })
         .await
@@ -324,6 +356,37 @@ impl Cluster {
         .await
     }
 
+    /// Bookies that were allowed to stop and count as gone, and for how long yet. Of those that have been gone and
+    /// are back none is left.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn stopping(
+        &self,
+        lock: &ModeLock,
+    ) -> Result<BTreeMap<String, Duration>, ClusterError> {
+        within(async {
+            let paths = self.paths().await?;
+            let read = stopping::read(self.store(), &paths, lock.taken()).await;
+            read.map_err(|error| ClusterError::of("the bookies that stop", error))
+        })
+        .await
+    }
+
+    /// From now on this bookie counts as gone, for as long as is given back.
+    ///
+    /// # Errors
+    /// It could not be written, or may not have been.
+    pub async fn reserve_stop(&self, _under: &ModeLock) -> Result<Duration, ClusterError> {
+        within(async {
+            let paths = self.paths_for(self.bookie()).await?;
+            let wall = self.clock().now().wall;
+            let done = stopping::reserve(self.store(), &paths, self.bookie(), wall).await;
+            done.map_err(|error| ClusterError::of("the leave to stop", error))
+        })
+        .await
+    }
+
     /// BookKeeper knows of ledgers with too few replicas.
     ///
     /// # Errors
@@ -348,15 +411,40 @@ impl Cluster {
         walked.map_err(|error| ClusterError::of("the ledgers", error))
     }
 
+    /// No other agent says that it is this bookie's. The one that says so first is; a node of it goes with its session.
+    ///
+    /// # Errors
+    /// [`ClusterError::Rival`] when there is one; it could not be read.
+    pub async fn is_alone(&self) -> Result<(), ClusterError> {
+        within(async {
+            let paths = self.paths_for(self.bookie()).await?;
+            let path = paths.agent(self.bookie());
+            let rival = agents::rival(self.store(), &path, &self.shared.agent).await;
+            self.alone(rival)
+        })
+        .await
+    }
+
+    fn alone(&self, rival: Result<Option<String>, StoreError>) -> Result<(), ClusterError> {
+        match rival {
+            Ok(None) => Ok(()),
+            Ok(Some(host)) => Err(ClusterError::Rival {
+                bookie: self.bookie().to_owned(),
+                host,
+            }),
+            Err(error) => Err(ClusterError::of("the agent's status", error)),
+        }
+    }
+
     /// Says what the agent knows of its bookie, until the session ends.
     ///
     /// # Errors
-    /// It could not be written.
+    /// [`ClusterError::Rival`] when another agent says so; it could not be written.
     pub async fn publish_status(&self, status: &AgentStatus) -> Result<(), ClusterError> {
         within(async {
             let paths = self.paths_for(self.bookie()).await?;
-            let done = agents::publish(self.store(), &paths, self.bookie(), status).await;
-            done.map_err(|error| ClusterError::of("the agent's status", error))
+            let agent = &self.shared.agent;
+            self.alone(agents::publish(self.store(), &paths, self.bookie(), status, agent).await)
         })
         .await
     }

@@ -84,6 +84,16 @@ impl Paths {
         format!("{}/mode-lock", self.own)
     }
 
+    /// Bookies that were allowed to stop.
+    pub(super) fn stopping(&self) -> String {
+        format!("{}/stopping", self.own)
+    }
+
+    /// That this bookie was.
+    pub(super) fn stopping_of(&self, bookie: &str) -> String {
+        format!("{}/stopping/{bookie}", self.own)
+    }
+
     /// The largest ensemble in use.
     pub(super) fn ensemble(&self) -> String {
         format!("{}/ensemble", self.own)

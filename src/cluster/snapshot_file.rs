@@ -200,7 +200,7 @@ fn persisted(bytes: &[u8; STAT]) -> Stat {
         version: int(8 + 4 * 8),
         created: long(8),
         created_at: long(8 + 2 * 8),
-        modified_at: long(8 + 3 * 8),
+        modified: long(8 + 3 * 8),
         owner: (owner != 0).then_some(owner),
         children: 0,
     }

@@ -28,14 +28,14 @@ pub struct Stat {
     pub version: i32,
     /// The transaction that made the node: another node of the same name has another.
     pub created: i64,
-    /// When that was, by the server's clock: milliseconds since 1970.
+    /// When that was, in milliseconds since 1970 by the store's clock.
     pub created_at: i64,
-    /// When the data was changed last, likewise.
-    pub modified_at: i64,
     /// The session with which it goes; none when it stays.
     pub owner: Option<i64>,
     /// How many children it has.
     pub children: u32,
+    /// When its data was written last, in milliseconds by the store's clock. Only compared with others of the store.
+    pub modified: i64,
 }
 
 /// How long a node lives.

@@ -19,6 +19,7 @@ fn options(bookie: &str) -> ClusterOptions {
         ledgers_root: "/ledgers".to_owned(),
         root: "/dirkeeper".to_owned(),
         bookie: bookie.to_owned(),
+        host: "here".to_owned(),
         instance: None,
         clock: Clock::manual(),
     }
@@ -188,6 +189,37 @@ async fn another_cluster_is_said_and_not_followed() {
     assert!(words.contains("not initialised"), "{words}");
 }
 
+/// A bookie that is told to go where another session's node is waits for that session, and ends.
+#[tokio::test]
+async fn a_registration_by_two_sessions_is_told_apart_from_both_by_one() {
+    let (server, hand) = server().await;
+    let (cluster, _session) = agent(&server, "a:1");
+    let (bookie, before) = (server.connect(), server.connect());
+    let [writable, read_only] =
+        ["available", "available/readonly"].map(|list| format!("/ledgers/{list}/a:1"));
+    let ask = async || cluster.is_registered_by_two("a:1").await;
+    assert_eq!(ask().await, Ok(false));
+    bookie
+        .create(&writable, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(ask().await, Ok(false));
+    before
+        .create(&read_only, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(ask().await, Ok(true));
+    before.expire();
+    bookie
+        .create(&read_only, b"", Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(ask().await, Ok(false), "W34: both are its own");
+    bookie.delete(&read_only, None).await.unwrap();
+    put(&hand, &read_only, b"").await;
+    assert_eq!(ask().await, Ok(true), "of no session");
+}
+
 #[tokio::test]
 async fn no_call_takes_an_id_that_would_lead_elsewhere() {
     let (server, _hand) = server().await;
@@ -280,6 +312,113 @@ async fn one_at_a_time_holds_the_lock() {
     drop(third);
     two.lock_mode(SOON).await.unwrap().release().await;
     assert_eq!(hand.stat(&own("mode-lock")).await, Ok(None));
+}
+
+/// Who may stop counts as gone for five minutes by the store's clock, or until it is back, whatever stands in the node.
+#[tokio::test]
+async fn a_leave_to_stop_lasts_until_its_end_or_the_bookie_is_back() {
+    let clock = Clock::manual();
+    let server = Memory::new(clock.clone());
+    let hand = server.connect();
+    put(&hand, "/ledgers/INSTANCEID", INSTANCE.as_bytes()).await;
+    put(&hand, "/ledgers/available/a:1", b"").await;
+    let (one, session) = agent(&server, "a:1");
+    let (two, _two) = agent(&server, "b:1");
+    let stopping = async || {
+        let lock = two.lock_mode(SOON).await.unwrap();
+        let stopping = two.stopping(&lock).await.unwrap();
+        lock.release().await;
+        let of = |(id, left): (&String, &Duration)| format!("{id} {}", left.as_secs());
+        stopping.iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    let reserve = async |cluster: &Cluster| {
+        let lock = cluster.lock_mode(SOON).await.unwrap();
+        let stays = cluster.reserve_stop(&lock).await.unwrap();
+        assert_eq!(stays, stopping::STAYS);
+        lock.release().await;
+    };
+    let pass = |seconds| clock.advance(Duration::from_secs(seconds));
+    assert_eq!(stopping().await, "");
+    reserve(&one).await;
+    pass(100);
+    assert_eq!(stopping().await, "a:1 200");
+    // Asked again it is renewed, and it outlives the agent.
+    reserve(&one).await;
+    session.expire();
+    session.reconnect();
+    pass(299);
+    assert_eq!(stopping().await, "a:1 1");
+    pass(1);
+    assert_eq!(stopping().await, "");
+    assert_eq!(
+        hand.stat(&own("stopping/a:1")).await,
+        Ok(None),
+        "left behind"
+    );
+
+    // It goes, and is back; so is one that was away already when it asked.
+    reserve(&one).await;
+    reserve(&two).await;
+    hand.delete("/ledgers/available/a:1", None).await.unwrap();
+    assert_eq!(stopping().await, "a:1 300, b:1 300");
+    put(&hand, "/ledgers/available/readonly/a:1", b"").await;
+    assert_eq!(stopping().await, "b:1 300");
+    put(&hand, "/ledgers/available/b:1", b"").await;
+    assert_eq!(stopping().await, "");
+
+    // What cannot be understood may be a leave of another release.
+    put(&hand, &own("stopping/c:1"), b"garbage").await;
+    put(&hand, "/ledgers/available/c:1", b"").await;
+    assert_eq!(stopping().await, "c:1 300");
+}
+
+/// Of two agents of one bookie the first counts until its session ends, whatever the second says.
+#[tokio::test]
+async fn a_second_agent_of_a_bookie_finds_the_first() {
+    let (server, hand) = server().await;
+    let (one, session) = agent(&server, "a:1");
+    let copy = ClusterOptions {
+        host: "there\u{1b}".to_owned(),
+        ..options("a:1")
+    };
+    let second: Arc<dyn MetaStore> = Arc::new(server.connect());
+    let two = Cluster::on(second, copy);
+    let (other, _other) = agent(&server, "b:1");
+    let status = AgentStatus::default();
+    let rival = |host: &str| {
+        Err(ClusterError::Rival {
+            bookie: "a:1".to_owned(),
+            host: host.to_owned(),
+        })
+    };
+    assert_eq!(two.is_alone().await, Ok(()));
+    assert_eq!(one.publish_status(&status).await, Ok(()));
+    assert_eq!(other.publish_status(&status).await, Ok(()));
+    assert_eq!(two.is_alone().await, rival("here"));
+    assert_eq!(two.publish_status(&status).await, rival("here"));
+    assert_eq!(
+        (one.is_alone().await, other.is_alone().await),
+        (Ok(()), Ok(()))
+    );
+    // Asked again, and out of reach, it still lives.
+    assert_eq!(one.publish_status(&status).await, Ok(()));
+    session.disconnect();
+    assert_eq!(two.is_alone().await, rival("here"));
+    session.expire();
+    assert_eq!(two.is_alone().await, Ok(()));
+    assert_eq!(two.publish_status(&status).await, Ok(()));
+    session.reconnect();
+    assert_eq!(one.publish_status(&status).await, rival("there\\x1b"));
+    // A node that goes with no session is replaced. One of an earlier release does not say where it runs.
+    hand.delete(&own("agents/a:1"), None).await.unwrap();
+    put(&hand, &own("agents/a:1"), b"{}").await;
+    assert_eq!(one.publish_status(&status).await, Ok(()));
+    hand.delete(&own("agents/a:1"), None).await.unwrap();
+    let old = br#"{"overWarn":true,"full":false,"enforces":true,"at":7}"#;
+    hand.create(&own("agents/a:1"), old, Kind::Ephemeral)
+        .await
+        .unwrap();
+    assert_eq!(one.is_alone().await, rival("a host that it does not name"));
 }
 
 /// A store that takes calls and answers none of those that make a node.

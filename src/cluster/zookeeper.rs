@@ -305,9 +305,9 @@ fn known(stat: &zk::Stat) -> Stat {
         version: stat.version,
         created: stat.czxid,
         created_at: stat.ctime,
-        modified_at: stat.mtime,
         owner: (stat.ephemeral_owner != 0).then_some(stat.ephemeral_owner),
         children: u32::try_from(stat.num_children).unwrap_or(0),
+        modified: stat.mtime,
     }
 }
 

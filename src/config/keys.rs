@@ -260,6 +260,10 @@ keys! {
             "How much is logged to standard error.";
         ControlTokenFile "control_token_file", Kind::Path, Eg("\"/etc/dirkeeper/token\""), Restart,
             "File with the token that requests need to change something. Without it none can.";
+        ReadTokenFile "read_token_file", Kind::Path, Eg("\"/etc/dirkeeper/read-token\""), Restart,
+            "File with a token that requests need to read; the control token does as well. Without it, and without users in web_config_file, everybody may.";
+        WebConfigFile "web_config_file", Kind::Path, Eg("\"/etc/dirkeeper/web.yml\""), Reload,
+            "File with TLS, users and headers of the HTTP server, in the format of --web.config.file of Prometheus' exporters; see access.md. It and the files it names are read again when they change.";
     }
     Thresholds {
         Warn "warn", Kind::Ratio, Is("0.9"), Reload,

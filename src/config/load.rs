@@ -15,10 +15,12 @@ use super::layer::{Layer, Slot};
 use super::problem::{Place, Problem, Problems, Wrong};
 use super::source::{self, SourceFile};
 use super::value::{Value, absolute};
+use super::web;
 use super::webhooks;
 use super::zookeeper;
 use super::{
-    AlertmanagerConfig, Config, EventsConfig, HookConfig, LogLevel, Origin, Sources, WebhookConfig,
+    AlertmanagerConfig, Config, EventsConfig, HookConfig, LogLevel, Origin, Sources, WebConfig,
+    WebhookConfig,
 };
 use crate::health::dir::path_text;
 use crate::health::policy::Policy;
@@ -88,10 +90,13 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     if let Some(place) = &settings.alertmanager {
         dirs::required(&settings.node, Key::AlertmanagerUrls, place, &mut problems);
     }
+    let web = web::settle(&node, &mut files, &mut problems);
     whole(&node, &dirs, &mut problems);
+    reachable(&node, &web, &mut problems);
     bookie::can_keep(&bookie, zookeeper.is_some(), &mut problems);
     let mut config = finish(node, dirs, (hooks, webhooks), bookie, files, problems)?;
     config.zookeeper = zookeeper;
+    config.web = web;
     Ok(config)
 }
 
@@ -103,7 +108,12 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
 pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
     let mut config = load(sources)?;
     other_bookie(&config, old)?;
+    // Nothing of the bookie has begun: all of it does with this configuration.
+    let begins = old.bookie.is_none();
     for row in KEYS.iter().filter(|row| row.change == Change::Restart) {
+        if begins && row.section == Section::ZooKeeper {
+            continue;
+        }
         let (before, layer) = match row.section {
             Section::Bookie => (old.origin.bookie.as_ref(), config.origin.bookie.as_mut()),
             _ => (Some(&old.origin.node), Some(&mut config.origin.node)),
@@ -140,8 +150,11 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
     config
         .control_token_file
         .clone_from(&old.control_token_file);
+    config.read_token_file.clone_from(&old.read_token_file);
     config.events = old.events;
-    config.zookeeper.clone_from(&old.zookeeper);
+    if !begins {
+        config.zookeeper.clone_from(&old.zookeeper);
+    }
     config.alertmanager.clone_from(&old.alertmanager);
     Ok(config)
 }
@@ -181,6 +194,12 @@ fn flags(sources: &Sources, node: &mut Layer, problems: &mut Problems) {
             Ok(path) => node.set(Key::StateDir, Slot::new(Value::Path(path), place)),
             Err(wrong) => problems.error(wrong.at(place, "state_dir", path_text(path))),
         }
+    }
+    if let Some(path) = &sources.web_config_file {
+        let place = Place::Flag("--web-config-file");
+        // Relative to the working directory, as every path on a command line.
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        node.set(Key::WebConfigFile, Slot::new(Value::Path(path), place));
     }
     let without_file = sources.configuration_file().is_none();
     if let (true, None, Some(home)) = (without_file, node.get(Key::StateDir), &sources.state_home) {
@@ -256,16 +275,34 @@ fn whole(node: &Layer, dirs: &Dirs, problems: &mut Problems) {
         );
         problems.error(textfile.problem(Key::TextfileDirectory, wrong));
     }
-    let (listen, token) = (node.slot(Key::Listen), node.slot(Key::ControlTokenFile));
+}
+
+/// What other machines could do or hear.
+fn reachable(node: &Layer, web: &WebConfig, problems: &mut Problems) {
+    let listen = node.slot(Key::Listen);
     let loopback = listen
         .address()
         .is_none_or(|address| address.ip().is_loopback());
-    if token.is_set() && !loopback {
-        let warning = Wrong::new(
-            "is reachable from other machines, and the control token passes unencrypted",
-            "listen on 127.0.0.1, or leave control_token_file out",
+    if loopback {
+        return;
+    }
+    let read_token = node.slot(Key::ReadTokenFile).is_set();
+    let mut warn = |problem: &str, remedy: &str| {
+        problems.warn(listen.problem(Key::Listen, Wrong::new(problem, remedy)));
+    };
+    let known = web.tls.as_ref().is_some_and(|tls| tls.asks_clients);
+    if web.users.is_empty() && !read_token && !known {
+        warn(
+            "is reachable from other machines, and everybody there may read",
+            "listen on 127.0.0.1, or name users in web_config_file",
         );
-        problems.warn(listen.problem(Key::Listen, warning));
+    }
+    let secret = read_token || !web.users.is_empty() || node.slot(Key::ControlTokenFile).is_set();
+    if secret && web.tls.is_none() {
+        warn(
+            "is reachable from other machines, and tokens and passwords pass unencrypted",
+            "listen on 127.0.0.1, or name a certificate in web_config_file",
+        );
     }
 }
 
@@ -295,6 +332,8 @@ fn finish(
         lock_memory: node.slot(Key::LockMemory).bool().unwrap_or_default(),
         log_level: log_level(&node),
         control_token_file: node.slot(Key::ControlTokenFile).path(),
+        read_token_file: node.slot(Key::ReadTokenFile).path(),
+        web: WebConfig::default(),
         dirs: dirs.dirs,
         hooks,
         webhooks,

@@ -23,6 +23,7 @@ mod url;
 mod value;
 mod version;
 mod watch;
+mod web;
 mod webhooks;
 mod zookeeper;
 
@@ -44,6 +45,7 @@ pub use source::SourceFile;
 pub use value::Secret;
 pub use version::BookieVersion;
 pub use watch::{Watch, watch};
+pub use web::{WebConfig, WebTls};
 pub use webhooks::{AlertmanagerConfig, WebhookConfig, WebhookFiles};
 pub use zookeeper::{ZooKeeperConfig, ZooKeeperFiles};
 
@@ -68,6 +70,8 @@ pub struct Sources {
     pub listen: Option<String>,
     /// `--state-dir`.
     pub state_dir: Option<PathBuf>,
+    /// `--web-config-file`.
+    pub web_config_file: Option<PathBuf>,
     /// Where a user's programs keep their state; see [`state_home`].
     pub state_home: Option<PathBuf>,
 }
@@ -142,6 +146,10 @@ pub struct Config {
     pub log_level: LogLevel,
     /// File with the token for requests that change something.
     pub control_token_file: Option<PathBuf>,
+    /// File with the token for requests that only read.
+    pub read_token_file: Option<PathBuf>,
+    /// Who may talk to the HTTP server, and how.
+    pub web: WebConfig,
     /// The watched directories; at least one.
     pub dirs: Vec<Dir>,
     /// Programs to run for events.
@@ -166,6 +174,20 @@ pub struct Config {
     pub files: Vec<SourceFile>,
     /// From which slots the values were made, for `config show` and later checks.
     origin: Origin,
+}
+
+impl Config {
+    /// Names the bookie that the other one does, and its ZooKeeper: what runs beside them goes on.
+    pub fn keep_bookie_of(&mut self, other: &Config) {
+        self.bookie.clone_from(&other.bookie);
+        self.zookeeper.clone_from(&other.zookeeper);
+        self.origin.bookie.clone_from(&other.origin.bookie);
+    }
+
+    /// Names no bookie.
+    pub fn forget_bookie(&mut self) {
+        (self.bookie, self.zookeeper, self.origin.bookie) = (None, None, None);
+    }
 }
 
 /// The event log.

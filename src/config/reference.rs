@@ -97,7 +97,8 @@ const INTRODUCTION: &str = "\
 The configuration is a TOML file, `/etc/dirkeeper/dirkeeper.toml` unless `--config` names another.
 It is not read when `--bookie-conf` or `--dir` is given without `--config`. What counts, first to last:
 
-1. the command line (`--dir`, `--bookie-conf`, `--listen`, `--state-dir`);
+1. the command line (`--dir`, `--bookie-conf`, `--listen`, `--state-dir`,
+   `--web-config-file`);
 2. for a directory, its own `[[dir]]`;
 3. `[thresholds.ledger]`, `[thresholds.journal]`, `[thresholds.index]`;
 4. the other sections;

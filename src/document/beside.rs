@@ -54,7 +54,10 @@ impl BesideDocument {
                 .to_owned()
             }),
             zookeeper_connected: view.zookeeper,
-            cluster: view.cluster.as_ref().map(ClusterDocument::new),
+            cluster: view
+                .cluster
+                .as_ref()
+                .map(|cluster| ClusterDocument::new(cluster, view)),
         })
     }
 }
@@ -131,6 +134,12 @@ pub struct CompactionDocument {
     pub concluded: bool,
     /// A forced garbage collection runs.
     pub forced_gc: Option<bool>,
+    /// Forced ones follow each other and free nothing.
+    #[serde(default)]
+    pub forced_gc_loop: Option<bool>,
+    /// A collector has ended no compaction for several of its intervals.
+    #[serde(default)]
+    pub stalled: Option<bool>,
     /// One for the bookie, or one for each ledger directory.
     pub collectors: Vec<CollectorDocument>,
 }
@@ -148,6 +157,8 @@ impl CompactionDocument {
                 .or_else(|| Some(flags?.minor_suspended)),
             concluded: suspended.is_some_and(|suspended| !suspended.seen),
             forced_gc: view.forced,
+            forced_gc_loop: view.forced_loop,
+            stalled: view.stalled,
             collectors: view.details.iter().map(CollectorDocument::new).collect(),
         }
     }
@@ -191,11 +202,21 @@ pub struct ClusterDocument {
     pub largest_ensemble: Option<u32>,
     /// Every bookie with a cookie or a registration.
     pub bookies: Vec<MemberDocument>,
+    /// Bookies that are held by a claim and have had no agent for a minute.
+    #[serde(default)]
+    pub claims_orphaned: Vec<String>,
+    /// Isolation groups, and the cluster itself as an empty name, that one writable bookie less would leave with too
+    /// few for the largest ensemble.
+    #[serde(default)]
+    pub headroom_low: Vec<String>,
 }
 
 impl ClusterDocument {
-    fn new(view: &ClusterView) -> ClusterDocument {
+    fn new(view: &ClusterView, beside: &BesideView) -> ClusterDocument {
+        let low = beside.headroom_low.iter().filter(|(_, low)| *low);
         ClusterDocument {
+            claims_orphaned: beside.orphaned.clone(),
+            headroom_low: low.map(|(name, _)| name.clone()).collect(),
             largest_ensemble: view.largest_ensemble,
             bookies: view.members.iter().map(MemberDocument::new).collect(),
         }

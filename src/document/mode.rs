@@ -23,6 +23,9 @@ pub struct ModeDocument {
     /// Why a change that is wanted is not made now; none when there is none to make.
     #[serde(default)]
     pub held: Option<String>,
+    /// A journal is below its bytes: for that the bookie may go below the cluster's floor.
+    #[serde(default)]
+    pub journal_emergency: bool,
 }
 
 impl ModeDocument {
@@ -34,6 +37,7 @@ impl ModeDocument {
             control: view.control.to_owned(),
             claims: view.claims.iter().map(ClaimDocument::new).collect(),
             held: view.held.clone(),
+            journal_emergency: view.journal_emergency,
         }
     }
 }

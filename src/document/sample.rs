@@ -273,6 +273,7 @@ pub(crate) fn snapshot() -> Snapshot {
         problems: vec!["the journal shares its <device> with a ledger directory".to_owned()],
         prober_restarts: 2,
         children_abandoned: 1,
+        watches_nothing: false,
         dirs: dirs.into_iter().map(Arc::new).collect(),
     }
 }
@@ -292,6 +293,8 @@ fn beside() -> BesideView {
         high_priority_writes: Some(false),
         zookeeper: Some(false),
         cluster: Some(cluster()),
+        orphaned: vec!["10.0.0.3:3181".to_owned()],
+        headroom_low: vec![(String::new(), true), ("eu \"1\"".to_owned(), false)],
         process: Some(BookieProcess {
             pid: 4321,
             started: before(9000),
@@ -317,6 +320,8 @@ fn beside() -> BesideView {
             }),
             details: vec![details; 2],
             forced: Some(false),
+            stalled: Some(true),
+            forced_loop: Some(false),
         },
         action: Some(BesideAction::RequestGc),
     }

@@ -185,6 +185,11 @@ pub struct BesideView {
     pub zookeeper: Option<bool>,
     /// The cluster.
     pub cluster: Option<ClusterView>,
+    /// Bookies that are held by a claim and have had no agent for too long.
+    pub orphaned: Vec<String>,
+    /// The cluster (without a name) and each isolation group that can serve the largest ensemble: whether it could not
+    /// with one writable bookie less.
+    pub headroom_low: Vec<(String, bool)>,
     /// The bookie's process.
     pub process: Option<BookieProcess>,
     /// Where the bookie is registered.
@@ -217,6 +222,10 @@ pub struct CompactionView {
     pub details: Vec<GcDetails>,
     /// A forced collection runs.
     pub forced: Option<bool>,
+    /// A collector has ended no compaction for several of its intervals; none before its counters were read.
+    pub stalled: Option<bool>,
+    /// Forced collections follow each other and free nothing; none while nobody can say whether one runs.
+    pub forced_loop: Option<bool>,
 }
 
 /// What is suspended.

@@ -88,8 +88,11 @@ pub enum ModeOrder {
     },
     /// End the operator's claim.
     Release,
-    /// May the server end now? Changes nothing; a refusal has one reason a line.
-    MayStop,
+    /// May the server end now? A refusal has one reason a line.
+    MayStop {
+        /// A yes is reserved for it: for some minutes others count it as gone.
+        reserve: bool,
+    },
 }
 
 /// Longest reason: what still reads as one sentence in a table, an alert and a claim in ZooKeeper.

@@ -58,6 +58,8 @@ pub struct Snapshot {
     pub prober_restarts: u64,
     /// Children that did not end when killed and were left behind.
     pub children_abandoned: u64,
+    /// The prober has been away for so long that nothing is watched.
+    pub watches_nothing: bool,
 }
 
 impl Snapshot {

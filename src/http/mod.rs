@@ -2,13 +2,15 @@
 //! snapshot and from the closures in [`Handles`]; no handler touches a disk or waits for the monitor
 //! loop, and each resource that a client can use up has a limit.
 
+mod access;
 mod api;
 mod connection;
 mod events;
+mod impatient;
 mod orders;
 mod page;
+mod places;
 mod problem;
-mod words;
 
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -17,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -27,9 +29,11 @@ use tokio::sync::{Semaphore, watch};
 use crate::document::About;
 use crate::health::snapshot::{SelfView, Snapshot};
 
+pub use access::Access;
 pub use connection::serve;
 pub use orders::{Answer, Control, MayStop, Order, Refusal};
 
+use access::Passwords;
 use problem::Problem;
 
 /// Longest body of a request: an order with a reason needs less than a tenth of it.
@@ -74,6 +78,8 @@ pub struct Handles {
     pub live: Arc<dyn Fn() -> Result<(), String> + Send + Sync>,
     /// The Prometheus exposition.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Who may ask, and how answers leave; may change at any time.
+    pub access: watch::Receiver<Arc<Access>>,
     /// Takes orders from those who have the token; without it nobody gives any.
     pub control: Option<Control>,
     /// Asks whether the server beside the agent may end now; needs no token.
@@ -136,6 +142,11 @@ struct Shared {
     handles: Handles,
     followers: Arc<Semaphore>,
     may_stop_turn: Arc<Semaphore>,
+    /// How full each directory was, for the page.
+    hours: page::SharedHours,
+    live: Arc<page::Live>,
+    may_stop_waiting: Arc<Semaphore>,
+    passwords: Arc<Passwords>,
     /// Its sender is dropped when the server stops.
     stopping: watch::Receiver<()>,
 }
@@ -147,14 +158,22 @@ impl Shared {
 }
 
 fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
+    let hours = page::Hours::keep(handles.snapshot.clone(), stopping.clone());
     let shared = Shared {
         handles,
         followers: Arc::new(Semaphore::new(MAX_FOLLOWERS)),
         may_stop_turn: Arc::new(Semaphore::new(1)),
+        hours,
+        live: page::Live::new(),
+        may_stop_waiting: Arc::new(Semaphore::new(orders::MAY_STOP_WAITING)),
+        passwords: Arc::new(Passwords::new()),
         stopping,
     };
     Router::new()
         .route("/", get(page::page))
+        .route("/page.js", get(page::script))
+        .route("/page.css", get(page::style))
+        .route("/page/live", get(page::stream))
         .route("/metrics", get(api::metrics))
         .route("/livez", get(api::livez))
         .route("/readyz", get(api::readyz))
@@ -165,7 +184,10 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
         .route("/api/v1/probe", post(orders::probe))
         .route("/api/v1/accept", post(orders::accept))
         .route("/api/v1/mode", put(orders::mode))
-        .route("/api/v1/mode/may-stop", get(orders::may_stop))
+        .route(
+            "/api/v1/mode/may-stop",
+            get(orders::may_stop).put(orders::stops),
+        )
         .fallback(|request: Request| async move {
             Problem::new(
                 StatusCode::NOT_FOUND,
@@ -180,17 +202,19 @@ fn router(handles: Handles, stopping: watch::Receiver<()>) -> Router {
             )
         })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(guard))
+        .layer(middleware::from_fn_with_state(shared.clone(), access::gate))
+        .layer(middleware::from_fn_with_state(shared.clone(), guard))
         .with_state(shared)
 }
 
 /// Headers of every answer. Nothing here is for another site, and nothing is worth caching: it is
-/// out of date a second later. The page has a style of its own and no script.
+/// out of date a second later. The page has a script and a style of its own, an icon within itself, and
+/// speaks to nobody but this server.
 const HEADERS: [(HeaderName, &str); 6] = [
     (header::CACHE_CONTROL, "no-store"),
     (
         header::CONTENT_SECURITY_POLICY,
-        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     (
         HeaderName::from_static("cross-origin-resource-policy"),
@@ -202,15 +226,18 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// Limits the time for an answer to begin, and adds the headers that every answer has.
-async fn guard(request: Request, next: Next) -> Response {
+async fn guard(State(shared): State<Shared>, request: Request, next: Next) -> Response {
     let answer = tokio::time::timeout(REQUEST_TIMEOUT, next.run(request)).await;
     let mut response = answer.unwrap_or_else(|_| {
         let text = format!("the request took longer than {REQUEST_TIMEOUT:?}");
         Problem::new(StatusCode::REQUEST_TIMEOUT, text).into_response()
     });
+    let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        let headers = response.headers_mut();
         headers.insert(name, HeaderValue::from_static(value));
+    }
+    for (name, value) in &shared.handles.access.borrow().headers {
+        headers.insert(name, value.clone());
     }
     response
 }

@@ -1,25 +1,33 @@
-//! Orders: what a client with the token may ask the agent to do. Reading needs no token, `may-stop`
-//! included, which asks and changes nothing; without a token file nobody gives orders.
+//! Orders: what a client with the token may ask the agent to do. Reading needs no token, and
+//! `may-stop` neither, so that any script can ask: what it reserves ends by itself and takes nothing from this server.
+//! Without a token file nobody gives orders.
 
 use std::future::Future;
-use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
+use super::access::{Peer, bearer, same};
 use super::api::find_dir;
 use super::problem::{Problem, json_answer};
 use crate::document::json;
 use crate::health::claim::{ModeOrder, check_reason};
 use crate::health::dir::DirId;
 use crate::health::policy::Mode;
+
+/// Where an order has its token when the authorization is that of a user.
+const TOKEN_HEADER: &str = "x-dirkeeper-token";
+
+/// Questions whether the server may end that wait for each other: each may take four seconds, and a
+/// client waits five.
+pub(super) const MAY_STOP_WAITING: usize = 8;
 
 /// What a client may order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +66,9 @@ pub enum Refusal {
 /// Future of an order: what is to be said about it, if anything.
 pub type Answer = Pin<Box<dyn Future<Output = Result<Option<String>, Refusal>> + Send>>;
 
-/// Asks whether the server may end now: taken when it may, refused with one reason a line when not.
-pub type MayStop = Arc<dyn Fn() -> Answer + Send + Sync>;
+/// Asks whether the server may end now, and reserves the yes if told so: taken when it may, refused with one reason
+/// a line when not.
+pub type MayStop = Arc<dyn Fn(bool) -> Answer + Send + Sync>;
 
 /// Takes orders from those who have the token.
 #[derive(Clone)]
@@ -107,6 +116,9 @@ struct Taken {
 struct MayStopDocument {
     may_stop: bool,
     reasons: Vec<String>,
+    /// What a yes rests on, and until when it is reserved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
 }
 
 /// `{}` or `{"dir": INDEX-OR-PATH}`.
@@ -152,14 +164,42 @@ pub(super) async fn mode(State(shared): State<Shared>, request: Request) -> Resp
 
 /// `{"mayStop": false, "reasons": [TEXT]}`.
 pub(super) async fn may_stop(State(shared): State<Shared>) -> Response {
+    asked(&shared, false).await
+}
+
+/// The same, and reserves a yes: what is reserved is missing to all others for minutes, so that from other machines it
+/// takes the token. A PUT, which no page of another site sends without asking first.
+pub(super) async fn stops(State(shared): State<Shared>, request: Request) -> Response {
+    if !is_from_here(&request)
+        && let Err(problem) = admit(&shared, request.headers())
+    {
+        return problem.into_response();
+    }
+    asked(&shared, true).await
+}
+
+/// From this machine. Nobody knows where a request without an address comes from.
+fn is_from_here(request: &Request) -> bool {
+    let is_here = |peer: &Peer| peer.0.to_canonical().is_loopback();
+    request.extensions().get().is_some_and(is_here)
+}
+
+async fn asked(shared: &Shared, reserve: bool) -> Response {
+    let Ok(_waiting) = shared.may_stop_waiting.try_acquire() else {
+        return problem(&Refusal::Busy).into_response();
+    };
     // One at a time: whoever needs no token must not fill the queue of those who have it.
     let _turn = shared.may_stop_turn.acquire().await;
-    let (may_stop, reasons) = match (shared.handles.may_stop)().await {
-        Ok(_) => (true, Vec::new()),
-        Err(Refusal::Refused(text)) => (false, text.lines().map(str::to_owned).collect()),
+    let (may_stop, reasons, message) = match (shared.handles.may_stop)(reserve).await {
+        Ok(message) => (true, Vec::new(), message),
+        Err(Refusal::Refused(text)) => (false, text.lines().map(str::to_owned).collect(), None),
         Err(refusal) => return problem(&refusal).into_response(),
     };
-    json_answer(json(&MayStopDocument { may_stop, reasons }))
+    json_answer(json(&MayStopDocument {
+        may_stop,
+        reasons,
+        message,
+    }))
 }
 
 fn dir_id(shared: &Shared, key: &str) -> Result<DirId, Problem> {
@@ -212,14 +252,8 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
             "orders are off: set control_token_file in the configuration to a file with a token, and send it as \"Authorization: Bearer TOKEN\"",
         ));
     };
-    let given = headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(|value| value.split_once(' '))
-        .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, token)| token.trim());
-    match given {
-        Some(given) if same_token(given, &control.token) => Ok(control),
+    match given_token(headers) {
+        Some(given) if same(given, &control.token) => Ok(control),
         Some(_) => Err(Problem::new(
             StatusCode::UNAUTHORIZED,
             "the token is not the one in control_token_file",
@@ -231,27 +265,31 @@ fn admit<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<&'a Control, Pro
     }
 }
 
-/// Compares in a time that depends on the lengths only, so that nobody guesses a token byte by
-/// byte. An empty token never matches.
-fn same_token(given: &str, token: &str) -> bool {
-    if token.is_empty() || given.len() != token.len() {
-        return false;
+/// The token of an order: in a header of its own where the authorization is that of a user.
+fn given_token(headers: &HeaderMap) -> Option<&str> {
+    match headers.get(TOKEN_HEADER) {
+        Some(value) => value.to_str().ok().map(str::trim),
+        None => bearer(headers),
     }
-    let pairs = given.bytes().zip(token.bytes());
-    let difference = pairs.fold(0, |difference, (a, b)| black_box(difference | (a ^ b)));
-    difference == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
 
     #[test]
-    fn only_the_whole_token_matches() {
-        assert!(same_token("secret", "secret"));
-        for wrong in ["", "secre", "secret1", "Secret", "secreT"] {
-            assert!(!same_token(wrong, "secret"), "{wrong}");
-        }
-        assert!(!same_token("", ""));
+    fn only_this_machine_reserves_without_a_token() {
+        let from = |peer: Option<&str>| {
+            let mut request = Request::new(Body::empty());
+            let peer = peer.map(|text| Peer(text.parse().unwrap()));
+            peer.map(|peer| request.extensions_mut().insert(peer));
+            is_from_here(&request)
+        };
+        let here = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"];
+        assert!(here.iter().all(|peer| from(Some(peer))));
+        let there = ["10.0.0.1", "::ffff:10.0.0.1", "fe80::1"];
+        assert!(!there.iter().any(|peer| from(Some(peer))));
+        assert!(!from(None));
     }
 }

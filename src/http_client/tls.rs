@@ -14,8 +14,9 @@ use super::HttpError;
 /// Whom to trust, and who we are.
 #[derive(Clone)]
 pub struct TlsOptions {
-    /// Certificates of the authorities that sign servers' certificates, in PEM form.
-    pub ca: Vec<u8>,
+    /// Certificates of the authorities that sign servers' certificates, in PEM form; those that this
+    /// machine trusts where there are none.
+    pub ca: Option<Vec<u8>>,
     /// Our own certificate with those that lead to its authority, and its key, both in PEM form.
     pub cert_and_key: Option<(Vec<u8>, Vec<u8>)>,
 }
@@ -98,7 +99,12 @@ const KEY: &str = "the key of the client certificate";
 
 /// Without options nobody is trusted: what every `https` address ends in.
 pub(super) fn config(options: Option<&TlsOptions>) -> Result<ClientConfig, TlsError> {
-    let config = builder(roots(options.map(|options| &*options.ca))?)?;
+    let roots = match options.map(|options| &options.ca) {
+        Some(None) => Authorities::of_system()?.0,
+        Some(Some(ca)) => roots(Some(ca))?,
+        None => RootCertStore::empty(),
+    };
+    let config = builder(roots)?;
     let Some((chain, key)) = options.and_then(|options| options.cert_and_key.as_ref()) else {
         return Ok(config.with_no_client_auth());
     };

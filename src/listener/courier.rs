@@ -56,8 +56,9 @@ pub(super) struct Limits {
     pub(super) retry_first: Duration,
     /// Longest wait between two tries: an event is not later than that once the trouble is over.
     pub(super) retry_limit: Duration,
-    /// No try begins later than this after the first one. A paging service that is away is back
-    /// within an hour, or somebody knows; the directory's newer events wait behind.
+    /// There is another try while the last one is not later than this after the first: one that
+    /// was away for so long gets everything. A paging service is back within an hour, or somebody
+    /// knows; the directory's newer events wait behind.
     pub(super) retry_age: Duration,
 }
 
@@ -254,14 +255,15 @@ impl State {
                 self.delivered += 1;
                 return Some(Verdict::Delivered);
             }
-            Verdict::Again if self.phase != Phase::Removed && !delivery.last => {
+            Verdict::Again
+                if self.phase != Phase::Removed
+                    && !delivery.last
+                    && now <= delivery.first_try + limits.retry_age =>
+            {
                 let wait = delivery.backoff.next_wait(fastrand::f64());
-                let next_try = now + wait.max(run.wait.unwrap_or_default());
-                if next_try <= delivery.first_try + limits.retry_age {
-                    self.retried += 1;
-                    delivery.next_try = Some(next_try);
-                    return Some(Verdict::Again);
-                }
+                self.retried += 1;
+                delivery.next_try = Some(now + wait.max(run.wait.unwrap_or_default()));
+                return Some(Verdict::Again);
             }
             Verdict::Again | Verdict::Failed => {}
         }
@@ -548,3 +550,6 @@ impl Shared {
         text
     }
 }
+
+#[cfg(test)]
+mod tests;

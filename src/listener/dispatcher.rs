@@ -19,14 +19,18 @@ use super::hook::Notice;
 use super::outbox::{Append, Outbox};
 use super::{Callback, Listener, lock, log};
 use crate::clock::Clock;
-use crate::document::{Host, event_json};
+use crate::document::Host;
 use crate::health::event::Event;
 use crate::health::snapshot::ListenerView;
 use crate::state::{Appended, Store, StoredEvent};
 
-/// Events between the monitor loop and the store: 8 for each of 512 directories in one turn, far
-/// more than one turn can make. Beyond it hooks lose events, which is counted.
-const QUEUE: usize = 4096;
+/// Events between the monitor loop and the store: 16 for each of 512 directories, or most of ten
+/// thousand in a second while the store takes its 500 ms. Beyond it hooks lose events, which is counted.
+const QUEUE: usize = 8192;
+
+/// Bytes of events that the store has and did not answer for: half of what it keeps in memory. When
+/// it hangs they are over in its 500 ms, and those behind them at once.
+const ON_THEIR_WAY: usize = 512 << 10;
 
 /// How long [`Dispatcher::stop`] waits: 500 ms for the store to take the last events, as much for
 /// hooks that are about to end. The agent has 2 s to stop.
@@ -323,13 +327,16 @@ impl Registry {
             _ => None,
         };
         let names: Vec<String> = lock(&self.workers).iter().filter_map(wanting).collect();
-        let stored = StoredEvent {
-            seq: event.seq,
-            json: Arc::from(event_json(&event, &self.host)),
-        };
-        let append = self.around.outbox.append(stored, names.clone());
+        let notice = Notice::new(&event, &self.host);
+        let json: Arc<str> = Arc::from(notice.json());
+        let (seq, bytes) = (event.seq, json.len());
+        let append = self
+            .around
+            .outbox
+            .append(StoredEvent { seq, json }, names.clone());
         Routed {
-            event,
+            notice,
+            bytes,
             names,
             append: Some(append),
         }
@@ -338,10 +345,10 @@ impl Registry {
     /// Hands an event to the hooks it was stored for. One that was removed meanwhile has ended it.
     fn deliver(&self, routed: &Routed) {
         let workers = lock(&self.workers);
-        let seq = routed.event.seq;
+        let seq = routed.notice.seq();
         for name in &routed.names {
             match find_courier(&workers, name) {
-                Some(courier) => courier.push(seq, Notice::new(&routed.event, &self.host)),
+                Some(courier) => courier.push(seq, routed.notice.clone()),
                 None => self.around.outbox.acknowledge(name, seq),
             }
         }
@@ -385,7 +392,9 @@ fn find_courier<'a>(workers: &'a [Worker], name: &str) -> Option<&'a Courier> {
 
 /// An event on its way through the store.
 struct Routed {
-    event: Arc<Event>,
+    notice: Notice,
+    /// Of its JSON.
+    bytes: usize,
     names: Vec<String>,
     /// None when it has resolved.
     append: Option<Append>,
@@ -411,20 +420,22 @@ impl Routed {
 /// that a store which hangs delays each event by its 500 ms and not by those of the events before.
 async fn route(mut events: mpsc::Receiver<Arc<Event>>, registry: Arc<Registry>) {
     let mut routed: VecDeque<Routed> = VecDeque::new();
-    let mut open = true;
+    let (mut open, mut bytes) = (true, 0);
     while open || !routed.is_empty() {
         tokio::select! {
             biased;
-            event = events.recv(), if open && routed.len() < QUEUE => match event {
+            event = events.recv(), if open && bytes < ON_THEIR_WAY => match event {
                 Some(event) => {
                     let mut next = registry.begin(event);
                     let _ = poll_fn(|context| Poll::Ready(next.poll(context))).await;
+                    bytes += next.bytes;
                     routed.push_back(next);
                 }
                 None => open = false,
             },
             () = poll_fn(|context| routed.front_mut().map_or(Poll::Pending, |it| it.poll(context))) => {
                 if let Some(first) = routed.pop_front() {
+                    bytes -= first.bytes;
                     registry.deliver(&first);
                 }
             }

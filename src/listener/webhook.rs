@@ -244,4 +244,4 @@ fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

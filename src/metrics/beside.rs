@@ -8,6 +8,9 @@ use crate::health::beside::GcDetails;
 /// Racks with series of their own; of more, only the cluster as a whole has some.
 const MAX_RACKS: usize = 64;
 
+/// Isolation groups likewise.
+const MAX_GROUPS: usize = 64;
+
 /// Bookies by state, and by rack where there are few. An empty rack: nobody says which.
 pub(super) fn cluster_bookies(facts: &Facts<'_>, series: &mut Series) {
     let Some(cluster) = &facts.snapshot.beside.cluster else {
@@ -44,6 +47,22 @@ pub(super) fn largest_ensemble(facts: &Facts<'_>, series: &mut Series) {
     let cluster = facts.snapshot.beside.cluster.as_ref();
     let size = cluster.and_then(|cluster| cluster.largest_ensemble);
     series.known(&[], size.map(f64::from));
+}
+
+/// Whether the cluster and its groups could spare a bookie. An empty group: the cluster.
+pub(super) fn headroom_low(facts: &Facts<'_>, series: &mut Series) {
+    let places = &facts.snapshot.beside.headroom_low;
+    let many = MAX_GROUPS < places.len();
+    for (group, low) in places.iter().filter(|(group, _)| !many || group.is_empty()) {
+        series.flag(&[group], *low);
+    }
+}
+
+/// Claims without an agent.
+pub(super) fn orphaned(facts: &Facts<'_>, series: &mut Series) {
+    let beside = &facts.snapshot.beside;
+    let count = beside.orphaned.len() as u64;
+    series.known(&[], beside.cluster.as_ref().map(|_| float(count)));
 }
 
 /// What is suspended, read or concluded.

@@ -4,8 +4,6 @@
 //! A number that is not known has no series (a NaN would spoil every sum over directories). States
 //! are sets: 1 for the present one, 0 for the others.
 
-use std::fmt::Write;
-
 use prometheus::proto::MetricType;
 
 use super::{Facts, Series, beside, float};
@@ -343,6 +341,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |facts, series| series.flag(&[], facts.snapshot.mode.held.is_some()),
     ),
     gauge(
+        "dirkeeper_journal_emergency",
+        "1 while a journal is below its bytes, so that the bookie may go below the cluster's floor for it; 0 too where that is not configured.",
+        &[],
+        |facts, series| series.flag(&[], facts.snapshot.mode.journal_emergency),
+    ),
+    gauge(
         "dirkeeper_bookie_up",
         "1 while the bookie answers and serves; absent without a bookie, and before it was asked.",
         &[],
@@ -360,6 +364,12 @@ pub(super) const FAMILIES: &[Family] = &[
         &["kind"],
         beside::suspended,
     ),
+    gauge(
+        "dirkeeper_bookie_compaction_stalled",
+        "1 while a collector of the bookie has ended no major or minor compaction for several of its intervals; absent before its counters were read.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.stalled),
+    ),
     counter(
         "dirkeeper_bookie_compactions_total",
         "Compactions since the start of the bookie, over all its collectors; a major one does not count as a minor one too.",
@@ -373,6 +383,12 @@ pub(super) const FAMILIES: &[Family] = &[
         |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.forced),
     ),
     gauge(
+        "dirkeeper_bookie_forced_gc_loop",
+        "1 while forced garbage collections of the bookie follow each other and free nothing; absent while nobody can say whether one runs.",
+        &[],
+        |facts, series| series.known_flag(&[], facts.snapshot.beside.compaction.forced_loop),
+    ),
+    gauge(
         "dirkeeper_cluster_bookies",
         "Bookies of the cluster by their registration, and with a directory over warn as their agents say; by rack where there are at most 64.",
         &["state", "rack"],
@@ -383,6 +399,18 @@ pub(super) const FAMILIES: &[Family] = &[
         "The largest ensemble in use; new ones of it need as many writable bookies.",
         &[],
         beside::largest_ensemble,
+    ),
+    gauge(
+        "dirkeeper_cluster_headroom_low",
+        "1 where one writable bookie less would be too few for the largest ensemble, in the cluster (no group) or in an isolation group that can serve it; groups are left out where there are more than 64.",
+        &["group"],
+        beside::headroom_low,
+    ),
+    gauge(
+        "dirkeeper_cluster_claims_orphaned",
+        "Bookies of the cluster that are held by a claim and have had no agent for a minute; absent before the cluster was read.",
+        &[],
+        beside::orphaned,
     ),
     counter(
         "dirkeeper_mode_transitions_total",
@@ -458,6 +486,12 @@ pub(super) const FAMILIES: &[Family] = &[
         "Child processes that did not end when they were killed and were left behind.",
         &[],
         |facts, series| series.gauge(&[], float(facts.snapshot.children_abandoned)),
+    ),
+    gauge(
+        "dirkeeper_watches_nothing",
+        "1 while the prober has been away for a minute: no directory is watched.",
+        &[],
+        |facts, series| series.flag(&[], facts.snapshot.watches_nothing),
     ),
     counter(
         "dirkeeper_log_lines_dropped_total",
@@ -549,28 +583,4 @@ fn is_verdict(cause: Cause) -> bool {
 fn inodes(dir: &DirView) -> Option<(f64, f64)> {
     let space = shown_space(dir).filter(|space| space.inodes != 0)?;
     Some((float(space.inodes), float(space.inodes_free)))
-}
-
-/// The text of `docs/metrics.md`.
-#[must_use]
-pub fn reference() -> String {
-    let mut text = String::from(
-        "# Metrics\n\n\
-         Written from the table in `src/metrics/family.rs`; do not edit. A directory's `dir` is its \
-         path, with bytes that are not UTF-8 written `\\xNN`. A number that is not known has no \
-         series, and is never 0.\n\n\
-         | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
-    );
-    for family in FAMILIES {
-        let kind = format!("{:?}", family.kind).to_lowercase();
-        let labels: Vec<String> = family
-            .labels
-            .iter()
-            .map(|name| format!("`{name}`"))
-            .collect();
-        let (name, labels, help) = (family.name, labels.join(", "), family.help);
-        writeln!(text, "| `{name}` | {kind} | {labels} | {help} |")
-            .expect("memory takes every write");
-    }
-    text
 }

@@ -5,6 +5,7 @@
 mod beside;
 mod family;
 mod process;
+mod reference;
 
 use prometheus::TextEncoder;
 use prometheus::proto::{
@@ -14,8 +15,8 @@ use prometheus::proto::{
 use crate::document::{About, path_text};
 use crate::health::snapshot::{DirView, Histogram, SelfView, Snapshot};
 
-pub use family::reference;
 pub use process::{ProcessFacts, ProcessReader};
+pub use reference::reference;
 
 /// Bytes of text that one directory needs, with a path of usual length; measured. A wrong guess
 /// costs a larger copy.

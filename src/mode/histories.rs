@@ -284,6 +284,7 @@ impl World4 {
             hung: None,
             bookie: bookie.state(),
             store_lost: (!self.zookeeper).then(|| "ZooKeeper is away".to_owned()),
+            rival: None,
             foreign: Vec::new(),
         }
     }

@@ -5,6 +5,8 @@
 //! that are read now; PUT; state and registration read back; lock released.
 
 mod put;
+mod rival;
+mod stop;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,9 +43,6 @@ const FOREIGN_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long the lock of the cluster is waited for. Each holder needs a PUT and a registration, some 100 ms.
 pub const LOCK_WAIT: Duration = Duration::from_secs(5);
-
-/// How long a person who asks waits for that lock; the question itself is answered within 4 s or not at all.
-const MAY_STOP_WAIT: Duration = Duration::from_secs(1);
 
 /// Steps in one turn: claim, PUT, and the end of a claim; more would be a circle.
 const STEPS: usize = 4;
@@ -106,6 +105,7 @@ pub async fn keep(mut parts: Parts) {
         version: None,
         foreign: Vec::new(),
         foreign_at: None,
+        rival: None,
         newest: None,
         lost_at: None,
         calm_at: None,
@@ -126,6 +126,8 @@ struct Task {
     version: Option<i32>,
     foreign: Vec<Claim>,
     foreign_at: Option<Elapsed>,
+    /// Another agent of this bookie: since when, and in words.
+    rival: Option<(Elapsed, String)>,
     /// What a look of ours saw after a PUT, newer than the poll's.
     newest: NewestState,
     /// ZooKeeper has been away since then.
@@ -222,6 +224,7 @@ impl Task {
             hung: hung(&snapshot),
             bookie: newest.and_then(|(_, state)| state),
             store_lost: self.store_lost().or_else(|| self.restless()),
+            rival: self.rival(),
             foreign: self.foreign.clone(),
         }
     }
@@ -268,6 +271,7 @@ impl Task {
             self.known = Some(self.read_book(&cluster).await);
         }
         if due {
+            self.look_for_rival(&cluster).await;
             let _ = self.read_foreign(&cluster).await;
         }
     }
@@ -359,12 +363,17 @@ impl Task {
             self.parts.bookie_id.clone(),
             *self.parts.min_writable.borrow(),
         );
+        let stopping = match cluster.stopping(lock).await {
+            Ok(stopping) => stopping,
+            Err(error) => return Outcome::Held(report::text(&error)),
+        };
+        let may_go = |emergency| floor::may_go(&view, &stopping, &id, least, emergency);
         let mut below_floor = false;
-        if let Err(why) = floor::may_go(&view, &id, least, false) {
+        if let Err(why) = may_go(false) {
             if !self.parts.snapshots.borrow().mode.journal_emergency {
                 return Outcome::Held(why);
             }
-            if let Err(why) = floor::may_go(&view, &id, least, true) {
+            if let Err(why) = may_go(true) {
                 return Outcome::Held(why);
             }
             below_floor = true;
@@ -420,7 +429,7 @@ impl Task {
             return;
         }
         let result = match order {
-            ModeOrder::MayStop => self.may_stop().await,
+            ModeOrder::MayStop { reserve } => self.may_stop(reserve).await,
             ModeOrder::Set { mode, reason } => self
                 .change(|keeper, now| {
                     keeper.order(now, mode, reason);
@@ -464,6 +473,9 @@ impl Task {
         if let Some(never) = self.keeper.never() {
             return Err(never.to_owned());
         }
+        if let Some((_, rival)) = &self.rival {
+            return Err(format!("{rival}: give the order there"));
+        }
         let now = self.parts.clock.now();
         let before = self.keeper.book().clone();
         change(&mut self.keeper, now)?;
@@ -481,29 +493,6 @@ impl Task {
         }
     }
 
-    /// Floor, lock and under-replication allow one bookie to go now.
-    async fn may_stop(&mut self) -> Result<String, String> {
-        let Some(cluster) = self.parts.cluster.clone() else {
-            return Err(
-                "no ZooKeeper is configured: nobody knows how many bookies are left".to_owned(),
-            );
-        };
-        let text = |error: ClusterError| report::text(&error);
-        let lock = cluster.lock_mode(MAY_STOP_WAIT).await.map_err(text)?;
-        let result = async {
-            let view = cluster.view().await.map_err(text)?;
-            let least = *self.parts.min_writable.borrow();
-            floor::may_go(&view, &self.parts.bookie_id, least, false)?;
-            if cluster.under_replicated().await.map_err(text)? {
-                return Err("ledgers are under-replicated: wait until they are not".to_owned());
-            }
-            Ok("floor, lock and under-replication allow this bookie to go now".to_owned())
-        }
-        .await;
-        lock.release().await;
-        result
-    }
-
     fn say(&mut self) {
         let claims = self.keeper.book().claims().chain(&self.foreign);
         let unknown = match (&self.known, &self.parts.cluster) {
@@ -515,7 +504,10 @@ impl Task {
             held: self.keeper.held().map(|held| held.text.clone()),
             blocked: self.keeper.held().is_some_and(|held| held.blocked),
             enforces: self.keeper.control() == Control::Enforce,
-            problem: unknown.or_else(|| self.problem.clone()),
+            problem: self
+                .rival_problem()
+                .or(unknown)
+                .or_else(|| self.problem.clone()),
         };
         if self.said.as_ref() != Some(&kept) {
             let heard = (self.parts.report)(kept.clone());

@@ -36,6 +36,11 @@ use crate::probe::{LookKind, Prober, Report, WatchedDir};
 /// senders wait, the loop never does.
 pub const ACTION_QUEUE: usize = 4096;
 
+/// Reports of the prober that one turn takes in; then whoever shares the thread (the way of events to
+/// the store, the HTTP server) has its turn. In the program that ships 64 that all change something
+/// take a few milliseconds.
+const REPORTS_A_TURN: usize = 64;
+
 /// Snapshots are made at most so often unless there is an event: the space is looked at each second,
 /// scrapes and pages look less often, and a picture costs some microseconds for each directory.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
@@ -199,14 +204,18 @@ impl Monitor {
             if let Some(action) = action {
                 self.apply(now, action);
             }
-            // Whatever else the prober has said is applied in the same turn, up to a queue's length.
-            for _ in 0..ACTION_QUEUE {
-                match reports.try_recv() {
-                    Ok(report) => self.report(now, report),
-                    Err(_) => break,
-                }
+            // Whatever else the prober has said is applied in the same turn, within the limit.
+            let mut taken = 0;
+            while taken < REPORTS_A_TURN
+                && let Ok(report) = reports.try_recv()
+            {
+                self.report(now, report);
+                taken += 1;
             }
             self.turn(now);
+            if taken == REPORTS_A_TURN {
+                tokio::task::yield_now().await;
+            }
         }
         self.stop();
     }
@@ -550,6 +559,10 @@ impl Monitor {
                 .collect(),
             prober_restarts: self.prober_restarts,
             children_abandoned: self.prober.abandoned(),
+            watches_nothing: self
+                .prober_away
+                .as_ref()
+                .is_some_and(|away| away.told_fatal),
         };
         self.published = Some(now.elapsed);
         self.ready = snapshot.ready;
@@ -577,5 +590,6 @@ fn empty_snapshot(now: Moment) -> Snapshot {
         problems: Vec::new(),
         prober_restarts: 0,
         children_abandoned: 0,
+        watches_nothing: false,
     }
 }

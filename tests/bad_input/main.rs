@@ -5,6 +5,8 @@
 
 mod bookie_files;
 mod config;
+mod doors;
+mod exposed;
 mod files;
 mod http;
 mod names;
@@ -227,6 +229,11 @@ struct Agent<'a> {
 
 impl Agent<'_> {
     fn wait_ready(&mut self) {
+        self.wait_listening();
+        wait_until("ready", || self.get("/readyz").0 == 200);
+    }
+
+    fn wait_listening(&mut self) {
         let port = try_for(|| {
             let ended = self.process.try_wait().unwrap();
             assert!(ended.is_none(), "it ended at its start: {}", self.log());
@@ -235,7 +242,6 @@ impl Agent<'_> {
             rest.split_once(',')?.0.parse().ok()
         });
         self.port = port.expect("the agent says where it listens");
-        wait_until("ready", || self.get("/readyz").0 == 200);
     }
 
     fn log(&self) -> String {

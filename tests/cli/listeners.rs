@@ -71,6 +71,67 @@ fn a_webhook_is_tried_and_not_shown_beyond_its_host() {
     assert!(text(&output.stderr).contains("holds no secret"));
 }
 
+/// The events of a server's requests, oldest first: number, and how many were left out before it.
+fn events<'a>(requests: impl Iterator<Item = &'a String>) -> Vec<(u64, u64)> {
+    let bodies = requests.filter_map(|request| Some(request.split_once("\r\n\r\n")?.1));
+    let number = |event: &serde_json::Value, key: &str| event[key].as_u64().unwrap();
+    bodies
+        .map(|body| serde_json::from_str(body).unwrap())
+        .map(|event| (number(&event, "seq"), number(&event, "coalesced")))
+        .collect()
+}
+
+#[test]
+fn what_a_server_in_trouble_did_not_take_is_delivered_after_a_kill_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let answer = |status| Answer {
+        status,
+        kind: "text/plain",
+        body: String::new(),
+    };
+    let troubled = Agent::start(std::iter::repeat_with(move || answer("503 Down")));
+    let well = Agent::start(std::iter::repeat_with(move || answer("200 OK")));
+    let section = |url: &str, full: bool| {
+        let limit = if full { "1000PiB" } else { "0B" };
+        format!(
+            "[[webhook]]\nname = \"chat\"\nurl = \"{url}\"\n[thresholds]\nwarn_available = \"{limit}\"\n"
+        )
+    };
+    let file = configuration(folder.path(), &section(&troubled.url, true));
+    let (agent, address) = start(&["run", "--config", &file], folder.path());
+    for (seq, full) in (1..).zip([false, true, false, true, false]) {
+        let stored = format!("\"seq\":{seq},");
+        let pages = || get(&address, "/api/v1/events?since=0&limit=1000");
+        until("the event is in the log", || pages().contains(&stored));
+        configuration(folder.path(), &section(&troubled.url, full));
+        signal(&agent, Signal::SIGHUP);
+    }
+    let tried: Vec<String> = std::iter::repeat_with(|| troubled.request())
+        .take(2)
+        .collect();
+    assert_eq!(
+        events(tried.iter()),
+        [(1, 0), (1, 0)],
+        "the first is tried again"
+    );
+    signal(&agent, Signal::SIGKILL);
+    drop(agent);
+
+    // Its neighbour takes everything, under the same name.
+    configuration(folder.path(), &section(&well.url, false));
+    let _agent = start(&["run", "--config", &file], folder.path());
+    let mut requests: Vec<String> = Vec::new();
+    let mut taken = Vec::new();
+    until("all of its events are taken or counted", || {
+        requests.extend(well.requests.try_iter());
+        taken = events(requests.iter());
+        let told: u64 = taken.iter().map(|(_, left_out)| left_out + 1).sum();
+        5 <= told && Some(told) == taken.last().map(|(seq, _)| *seq)
+    });
+    assert_eq!(taken[0], (1, 0));
+    assert!(taken.is_sorted(), "{taken:?}");
+}
+
 /// Names of the metrics of an exposition.
 fn families(text: &str) -> Vec<&str> {
     let lines = text.lines();

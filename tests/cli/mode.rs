@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use super::*;
 
 /// A file with a token that only its owner may use.
@@ -80,7 +83,7 @@ fn an_order_is_sent_with_token_and_reason_and_its_answer_is_shown() {
 
 #[test]
 fn whether_the_bookie_may_end_is_the_exit_code() {
-    let yes = r#"{"mayStop":true,"reasons":[]}"#;
+    let yes = r#"{"mayStop":true,"reasons":[],"message":"it is reserved for 300 s, until 2026-11-30T01:02:03Z"}"#;
     let no = r#"{"mayStop":false,"reasons":["3 bookies would stay writable, and 4 are needed","ledger 7 has one copy\u001b"]}"#;
     let agent = Agent::start([json(yes), json(no), json(no), json("{}")]);
     let mut transcripts = String::new();
@@ -90,7 +93,7 @@ fn whether_the_bookie_may_end_is_the_exit_code() {
         assert_eq!(output.status.code(), Some(code), "{output:?}");
         let request = agent.request();
         assert!(
-            request.starts_with("GET /api/v1/mode/may-stop HTTP/1.1\r\n"),
+            request.starts_with("PUT /api/v1/mode/may-stop HTTP/1.1\r\n"),
             "{request}"
         );
         transcripts += &transcript(&line, &output).replace(&agent.url, "URL");
@@ -192,8 +195,43 @@ fn an_agent_without_a_bookie_says_so() {
     );
     let shown = run(&["mode", "show", "--url", &url]);
     assert!(text(&shown.stdout).contains("nobody holds it"), "{shown:?}");
+    a_bookie_is_added(&agent, &url, &config);
     drop(agent);
     ask(&["mode", "may-stop"], 69);
     ask(&[&set[..], &["--token-file", &token]].concat(), 69);
     insta::assert_snapshot!("mode_without_bookie", transcripts);
+}
+
+/// One that is named later is kept from then on, without a restart.
+fn a_bookie_is_added(agent: &EndsWithTest, url: &str, config: &Path) {
+    let without = fs::read_to_string(config).unwrap();
+    let change = |bookie: &str, words: &str| {
+        fs::write(config, format!("{without}{bookie}")).unwrap();
+        let pid = Pid::from_raw(agent.0.id().try_into().unwrap());
+        kill(pid, Signal::SIGHUP).unwrap();
+        super::listeners::until(words, || {
+            let status = run(&["status", "--output", "json", "--url", url]);
+            text(&status.stdout).contains(words)
+        });
+    };
+    let bookie = "[bookie]\nid = \"b:1\"\nadmin_url = \"http://127.0.0.1:1\"\n";
+    // With a file that is no certificate, and then without it: a bookie that does not answer, in a cluster that nobody
+    // knows.
+    let with_ca = format!(
+        "{}admin_ca = {config:?}\n",
+        bookie.replace("http:", "https:")
+    );
+    change(
+        &with_ca,
+        "the bookie of the changed configuration is not kept",
+    );
+    change(bookie, "\"bookieUp\":false");
+    super::listeners::until("the problem is over", || {
+        let status = run(&["status", "--output", "json", "--url", url]);
+        !text(&status.stdout).contains("is not kept")
+    });
+    let asked = run(&["mode", "may-stop", "--url", url]);
+    assert_eq!(asked.status.code(), Some(1), "{asked:?}");
+    let said = text(&asked.stdout);
+    assert!(said.contains("no ZooKeeper is configured"), "{said}");
 }

@@ -13,7 +13,9 @@ mod floor;
 mod harness;
 mod journal_disk;
 mod ledger_disk;
+mod odd_modes;
 mod one_disk;
+mod package;
 mod reconcile;
 mod smoke;
 mod stand;
@@ -105,7 +107,43 @@ const LONG: &[Fault] = &[
         reconcile::bookie_recovers_by_itself,
     ),
     test("may_stop", reconcile::may_stop),
+    test("two_agents", reconcile::two_agents),
+    test("state_takes_nothing", reconcile::state_takes_nothing),
+    test("package_removed", package::package_removed),
     test("zookeeper_is_away", reconcile::zookeeper_is_away),
+    test(
+        "persisted_by_the_disks_4_16_6",
+        odd_modes::persisted_by_the_disks_4_16_6,
+    ),
+    test(
+        "persisted_by_the_disks_4_17_3",
+        odd_modes::persisted_by_the_disks_4_17_3,
+    ),
+    test(
+        "persisted_by_the_disks_4_18_0",
+        odd_modes::persisted_by_the_disks_4_18_0,
+    ),
+    test(
+        "persisted_by_hand_4_17_3",
+        odd_modes::persisted_by_hand_4_17_3,
+    ),
+    test(
+        "persisted_by_hand_4_18_0",
+        odd_modes::persisted_by_hand_4_18_0,
+    ),
+    test("persisted_claim", odd_modes::persisted_claim),
+    test("a_flush_fails_4_17_3", odd_modes::a_flush_fails_4_17_3),
+    test("a_flush_fails_4_18_0", odd_modes::a_flush_fails_4_18_0),
+    test("registered_nowhere", odd_modes::registered_nowhere),
+    test("registered_twice", odd_modes::registered_twice),
+    test(
+        "registered_in_the_other_list",
+        odd_modes::registered_in_the_other_list,
+    ),
+    test(
+        "another_is_registered_wrongly",
+        odd_modes::another_is_registered_wrongly,
+    ),
     test("six_at_once", floor::six_at_once),
     test("journals_one_at_a_time", floor::journals_one_at_a_time),
     test("ledger_disk_alone", ledger_disk::alone),

@@ -5,7 +5,9 @@
 use std::fs;
 use std::time::Duration;
 
+use crate::harness::agent::Agent;
 use crate::harness::bench::Bench;
+use crate::harness::disk::Disk;
 use crate::harness::run::{pass, try_for, wait_for};
 use crate::stand::lab::{Mode, STANDARD};
 use crate::stand::pair::{ENTER, NEVER, Pair};
@@ -273,22 +275,96 @@ pub(crate) fn bookie_recovers_by_itself(bench: &Bench) {
     pair.is_let_go();
 }
 
-/// `mode may-stop` says yes while another bookie can take over, and no when none can.
+/// `mode may-stop` says yes to one bookie at a time where only one may go: that is reserved for it, also when it has gone
+/// and its agent with it, until it is back.
 pub(crate) fn may_stop(bench: &Bench) {
     let pair = Pair::new(bench, STANDARD, &[]);
-    let answers = |wanted: bool| {
+    let (first, second) = (pair.agent(), &pair.other_agent());
+    let says = |agent: &Agent, wanted: bool, words: &str| {
         let mut last = (None, String::new());
         let found = try_for(ENTER, || {
-            last = pair.order(&["may-stop"]);
-            ((last.0 == Some(0)) == wanted).then_some(())
+            last = pair.order_to(agent, &["may-stop"]);
+            ((last.0 == Some(0)) == wanted && last.1.contains(words)).then_some(())
         });
-        assert!(found.is_some(), "may-stop is not {wanted} but {last:?}");
+        assert!(
+            found.is_some(),
+            "may-stop is not {wanted} with {words:?} but {last:?}"
+        );
     };
-    answers(true);
-    pair.lab.bookie(2).stop("TERM");
-    answers(false);
-    pair.lab.bookie(2).start();
-    answers(true);
+    // A question without an order reserves nothing.
+    wait_for("the second bookie may stop", ENTER, || {
+        let answer = second.get("/api/v1/mode/may-stop")?;
+        answer.contains("\"mayStop\":true").then_some(())
+    });
+    says(first, true, "reserved for it for 300 s, until 20");
+    let (code, told) = pair.order_to(second, &["may-stop"]);
+    assert_eq!(code, Some(1), "both were allowed: {told}");
+    let id = pair.bookie().id();
+    let counted = format!("{id} was allowed to stop and counts as gone for another 29");
+    assert!(told.contains(&counted), "{told}");
+    says(first, true, "reserved for it for 300 s");
+    pair.bookie().stop("TERM");
+    says(
+        second,
+        false,
+        "0 other bookies are writable and 1 must stay so",
+    );
+    pair.bookie().start();
+    says(second, true, "reserved");
+    says(first, false, "was allowed to stop");
     pair.lab.stop_zookeeper();
-    answers(false);
+    says(first, false, "ZooKeeper");
+}
+
+/// Two agents of one bookie, as by a copied configuration: the first looks after it, the second says that there are two, and
+/// follows when the first is gone.
+pub(crate) fn two_agents(bench: &Bench) {
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    let id = pair.bookie().id();
+    wait_for("the first agent is in ZooKeeper", ENTER, || {
+        let nodes = pair.lab.zk(&["ls", "-R", "/dirkeeper"]).unwrap_or_default();
+        nodes.contains(&format!("/agents/{id}")).then_some(())
+    });
+    let twin = pair.twin();
+    pair.fill();
+    pair.is_held();
+    Pair::has_problem(&twin, &format!("is the agent of {id} too, and was first"));
+    let held = twin.status().unwrap_or_default()["mode"]["held"].clone();
+    assert!(
+        held.as_str().is_some_and(|held| held.contains("was first")),
+        "{held}"
+    );
+    let (code, told) = pair.order_to(&twin, &["set", "writable", "--reason", "a try"]);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("give the order there"), "{told}");
+    let of_first = pair.agent().problems().unwrap_or_default();
+    let rivals = of_first.iter().filter(|text| text.contains("was first"));
+    assert_eq!(rivals.count(), 0, "{of_first:?}");
+    pair.stays(Mode::ReadOnly);
+    pair.succeed(twin);
+    pair.free();
+    pair.is_let_go();
+}
+
+/// Where the state directory takes nothing, ZooKeeper's copy of the claims is enough, and it is said that it is the only one.
+pub(crate) fn state_takes_nothing(bench: &Bench) {
+    let state = Disk::tmpfs(bench, "state", "size=8m");
+    state.remount(true);
+    let mut pair = Pair::new(bench, STANDARD, &[]);
+    pair.crash_agent();
+    pair.keep_state_at(state.path());
+    pair.start_agent("enforce");
+    pair.fill();
+    pair.is_held();
+    pair.is_claimed_by(&["agent"]);
+    Pair::has_problem(pair.agent(), "ZooKeeper has the only copy");
+    let ok = pair.agent().metric("dirkeeper_state_store_ok", &[]);
+    assert_eq!(ok, Some(0.0));
+    // The next one knows of it by ZooKeeper alone.
+    pair.crash_agent();
+    pair.start_agent("enforce");
+    pair.is_claimed_by(&["agent"]);
+    pair.stays(Mode::ReadOnly);
+    pair.free();
+    pair.is_let_go();
 }

@@ -48,6 +48,9 @@ pub(crate) const PURE: &[&str] = &[
     "src/mode/plan",
     "src/reclaim/plan",
     "src/drain/plan",
+    "src/cli/watch/model.rs",
+    "src/cli/watch/keys.rs",
+    "src/cli/watch/draw/",
 ];
 
 /// What a pure file may not name: the world, and crates that bring it.
@@ -155,8 +158,21 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "the wait between two tries of a command that follows events",
     ),
     (
+        "src/cli/watch/",
+        "the pace of the questions of a live view, and the waits between two tries",
+    ),
+    (
         "src/http/connection.rs",
         "the limits of a connection that is silent",
+    ),
+    (
+        "src/http/impatient.rs",
+        "the limit of a client that does not read",
+    ),
+    ("src/http/access.rs", "the rest after a wrong password"),
+    (
+        "tests/bad_input/exposed/attacks.rs",
+        "the pace of an attacker is its weapon",
     ),
     ("src/probe/supervisor.rs", "between two starts of the child"),
     ("src/state/process.rs", "between two starts of the child"),

@@ -129,7 +129,7 @@ fn the_reference_file_with_its_examples_uncommented_is_valid() {
                 format!("{line}\n")
             }
         })
-        .filter(|line| !line.starts_with("conf = "))
+        .filter(|line| !line.starts_with("conf = ") && !line.starts_with("web_config_file = "))
         .collect();
     let config = valid(&uncommented);
     assert_eq!((config.dirs.len(), config.hooks.len()), (1, 1));
@@ -408,6 +408,58 @@ fn a_reload_makes_the_agent_no_other_bookies() {
     let refused = reload(&sources, &old).unwrap_err();
     let why = refused.errors[0].to_string();
     assert!(why.contains("the bookie 10.0.0.1:3182"), "{why}");
+}
+
+/// Nothing of a bookie runs before one is named; from then on it is that one, also while none is.
+#[test]
+fn a_reload_may_name_the_first_bookie() {
+    let files = Files::new();
+    let file = files.write("dirkeeper.toml", MINIMAL);
+    let sources = Sources {
+        file: Some(file),
+        ..Sources::default()
+    };
+    let none = load(&sources).unwrap();
+    let named = |port: u32| {
+        let zookeeper =
+            format!("[zookeeper]\nmetadata_service_uri = \"zk://127.0.0.1:{port}/ledgers\"\n");
+        let bookie =
+            format!("[bookie]\nid = \"b:{port}\"\nadmin_url = \"http://127.0.0.1:{port}\"\n");
+        files.write("dirkeeper.toml", format!("{zookeeper}{bookie}{MINIMAL}"));
+    };
+    let shown = |config: &Config| {
+        let bookie = config
+            .bookie
+            .as_ref()
+            .and_then(|bookie| bookie.admin_url.clone());
+        let zookeeper = config
+            .zookeeper
+            .as_ref()
+            .map(|zookeeper| zookeeper.servers.join(","));
+        let [bookie, zookeeper] = [bookie, zookeeper].map(Option::unwrap_or_default);
+        let restarts = config.warnings.iter();
+        let restarts = restarts.filter(|warning| warning.to_string().contains("at restart"));
+        format!("{bookie} {zookeeper} {}", restarts.count())
+    };
+    named(1);
+    let first = reload(&sources, &none).unwrap();
+    assert_eq!(shown(&first), "http://127.0.0.1:1 127.0.0.1:1 0");
+    files.write("dirkeeper.toml", MINIMAL);
+    let mut running = reload(&sources, &first).unwrap();
+    assert!(running.bookie.is_none());
+    let mut forgotten = first.clone();
+    forgotten.forget_bookie();
+    running.keep_bookie_of(&first);
+    named(2);
+    let other = reload(&sources, &forgotten).unwrap();
+    assert_eq!(shown(&other), "http://127.0.0.1:2 127.0.0.1:2 0");
+    let later = reload(&sources, &running).unwrap();
+    assert!(
+        shown(&later).starts_with("http://127.0.0.1:1 127.0.0.1:1 "),
+        "{}",
+        shown(&later)
+    );
+    assert!(!shown(&later).ends_with(" 0"), "{}", shown(&later));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the cluster as a whole is in for: the first bookie over warn, too few writable ones, claims
 //! whose agents are gone. Each is a level, told once until it is over.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::super::beside::{ClusterView, Member};
@@ -21,8 +21,9 @@ const NAMED: usize = 5;
 pub(super) struct ClusterWatch {
     view: Option<ClusterView>,
     over_warn_told: bool,
-    /// The whole cluster is `""`, which is no group's name.
-    low_told: BTreeSet<String>,
+    /// Whether each place that is judged lacks headroom, which is told once. The whole cluster is `""`, which is no
+    /// group's name.
+    low: BTreeMap<String, bool>,
     /// Bookies with claims and without an agent: since when, and whether told.
     orphans: BTreeMap<String, (Elapsed, bool)>,
 }
@@ -35,6 +36,18 @@ impl ClusterWatch {
 
     pub(super) fn view(&self) -> Option<&ClusterView> {
         self.view.as_ref()
+    }
+
+    /// Bookies that are held by a claim and have no agent, by now for too long.
+    pub(super) fn orphaned(&self) -> Vec<String> {
+        let late = self.orphans.iter().filter(|(_, (_, told))| *told);
+        late.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Each place that is judged, with whether it lacks headroom.
+    pub(super) fn headroom_low(&self) -> Vec<(String, bool)> {
+        let places = self.low.iter();
+        places.map(|(name, low)| (name.clone(), *low)).collect()
     }
 
     /// Takes in the cluster. One that cannot be read changes nothing: it is neither well nor worse.
@@ -132,16 +145,17 @@ impl ClusterWatch {
                 groups.entry(group).or_default().push(member);
             }
         }
-        let mut low = BTreeSet::new();
+        let mut low = BTreeMap::new();
         let mut told = Vec::new();
         for (name, members) in groups {
             let writable = members.iter().filter(|member| member.is_writable()).count();
             let serves = name.is_empty() || ensemble <= members.len();
-            if !serves || ensemble < writable {
+            if !serves {
                 continue;
             }
-            low.insert(name.to_owned());
-            if self.low_told.contains(name) {
+            let is_low = writable <= ensemble;
+            low.insert(name.to_owned(), is_low);
+            if !is_low || self.low.get(name) == Some(&true) {
                 continue;
             }
             let place = match name {
@@ -159,7 +173,7 @@ impl ClusterWatch {
                 ),
             ));
         }
-        self.low_told = low;
+        self.low = low;
         told
     }
 }

@@ -78,6 +78,8 @@ struct Progress {
     major: Kind,
     minor: Kind,
     told: bool,
+    /// None has ended for several of its intervals.
+    late: bool,
 }
 
 /// One kind of compaction of it.
@@ -152,6 +154,15 @@ impl Compaction {
 
     pub(super) fn is_forced(&self) -> Option<bool> {
         self.forced.newest()
+    }
+
+    pub(super) fn is_forced_loop(&self) -> Option<bool> {
+        self.forced.newest().map(|_| self.forced.is_loop())
+    }
+
+    pub(super) fn is_stalled(&self) -> Option<bool> {
+        let known = !self.collectors.is_empty();
+        known.then(|| self.collectors.iter().any(|progress| progress.late))
     }
 
     pub(super) fn suspended(&self) -> Option<SuspendedView> {
@@ -319,6 +330,7 @@ impl Compaction {
                     ));
                 }
             }
+            progress.late = !late.is_empty();
             if late.is_empty() || std::mem::replace(&mut progress.told, true) {
                 continue;
             }

@@ -236,8 +236,10 @@ impl Judge {
         match heard {
             Heard::State(state) => {
                 self.has_bookie = true;
+                // Not what it said before, which counts for a while without an answer.
+                let answered = state.as_ref().ok().and_then(|state| state.mode());
                 let told = self.alive.state(elapsed, state);
-                if let Some(mode) = self.observed() {
+                if let Some(mode) = answered {
                     self.mode.first_answer(mode);
                 }
                 told.into_iter().collect()
@@ -380,6 +382,8 @@ impl Judge {
                 Some(Session::Connected) => Some(true),
             },
             cluster: self.cluster.view().cloned(),
+            orphaned: self.cluster.orphaned(),
+            headroom_low: self.cluster.headroom_low(),
             process: self.alive.known_process().cloned(),
             registration: self.registration,
             should_be: self.shadow.view(),
@@ -388,6 +392,8 @@ impl Judge {
                 suspended: self.compaction.suspended(),
                 details: details.to_vec(),
                 forced: self.compaction.is_forced(),
+                stalled: self.compaction.is_stalled(),
+                forced_loop: self.compaction.is_forced_loop(),
             },
             action: self.action(now),
         }

@@ -115,6 +115,13 @@ impl ModeWatch {
                  replay takes longer than diskCheckInterval (W5)"
             );
         }
+        if settings.persists_status == Some(true) {
+            return format!(
+                "{plain}; somebody told it by PUT, a flush of its storage failed (#1919, #4270, W20: look for errors \
+                 of the flush in its log), or its status files have kept it there since before its start, and a \
+                 restart need not end that (persistBookieStatusEnabled; #4640, #4225)"
+            );
+        }
         format!(
             "{plain}; somebody told it by PUT, or a flush of its storage failed, and nothing in the bookie ends \
              that but a restart (#1919, #4270, W20): look for errors of the flush in its log"

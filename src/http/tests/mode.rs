@@ -13,7 +13,11 @@ impl Server {
             let said = answer.clone();
             let order = move |_| -> Answer { Box::pin(std::future::ready(answer.clone())) };
             handles.control.as_mut().unwrap().order = Arc::new(order);
-            handles.may_stop = Arc::new(move || Box::pin(std::future::ready(said.clone())));
+            handles.may_stop = Arc::new(move |reserve| {
+                let said = said.clone();
+                let marked = said.map(|text| text.map(|text| format!("{text} {reserve}")));
+                Box::pin(std::future::ready(marked))
+            });
         })
     }
 
@@ -129,7 +133,7 @@ async fn whether_the_server_may_end_is_answered_without_a_token() {
         (
             Ok(Some("enough".to_owned())),
             200,
-            r#"{"mayStop":true,"reasons":[]}"#,
+            r#"{"mayStop":true,"reasons":[],"message":"enough RESERVE"}"#,
         ),
         (
             Err(refused),
@@ -142,7 +146,15 @@ async fn whether_the_server_may_end_is_answered_without_a_token() {
     ];
     for (answer, status, text) in cases {
         let server = Server::answering(answer);
-        let reply = server.get("/api/v1/mode/may-stop").await;
-        assert!(reply.expect(status).body.contains(text), "{}", reply.body);
+        for (method, reserve) in [("GET", "false"), ("PUT", "true")] {
+            let path = "/api/v1/mode/may-stop";
+            let reply = server.request(method, path, &[], "").await;
+            let expected = text.replace("RESERVE", reserve);
+            assert!(
+                reply.expect(status).body.contains(&expected),
+                "{}",
+                reply.body
+            );
+        }
     }
 }

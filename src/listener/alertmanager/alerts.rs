@@ -9,6 +9,7 @@ use crate::document::{Host, path_text, shown, words};
 use crate::health::claim::Owner;
 use crate::health::event::EventKind;
 use crate::health::moment::{Elapsed, Timestamp};
+use crate::health::policy::Mode;
 use crate::health::snapshot::{DirView, Snapshot};
 use crate::health::status::{AccessStatus, LatencyStatus, Severity, SpaceStatus, Status};
 
@@ -156,17 +157,11 @@ fn beside(snapshot: &Snapshot, host: &Host, common: &Labels) -> Vec<Trouble> {
     };
     let mut troubles = Vec::new();
     let mode = &snapshot.mode;
-    if let (Some(wanted), Some(observed)) = (mode.wanted, mode.observed)
-        && wanted != observed
-    {
-        let explained = mode.claims.iter().any(|claim| {
-            claim.mode == observed && matches!(claim.owner, Owner::Operator | Owner::Drain(_))
-        });
-        if !explained {
-            let (wanted, observed) = (words(wanted.name()), words(observed.name()));
-            let text = format!("the disks ask for {wanted}, the server is {observed}");
-            troubles.push(trouble(EventKind::ModeMismatch, text));
-        }
+    // One alert: a bookie that is in the wrong mode and the wrong list is one trouble.
+    let wrong = [wrong_mode(snapshot), wrong_registration(snapshot)];
+    let wrong: Vec<String> = wrong.into_iter().flatten().collect();
+    if !wrong.is_empty() {
+        troubles.push(trouble(EventKind::ModeMismatch, wrong.join("; ")));
     }
     if let Some(held) = &mode.held {
         troubles.push(trouble(EventKind::ModeHeld, held.clone()));
@@ -192,13 +187,46 @@ fn beside(snapshot: &Snapshot, host: &Host, common: &Labels) -> Vec<Trouble> {
     troubles
 }
 
+/// The mode is not the one that the disks ask for, and nobody's claim is why.
+fn wrong_mode(snapshot: &Snapshot) -> Option<String> {
+    let mode = &snapshot.mode;
+    let (wanted, observed) = mode.wanted.zip(mode.observed)?;
+    let explained = mode.claims.iter().any(|claim| {
+        claim.mode == observed && matches!(claim.owner, Owner::Operator | Owner::Drain(_))
+    });
+    (wanted != observed && !explained).then(|| {
+        let (wanted, observed) = (words(wanted.name()), words(observed.name()));
+        format!("the disks ask for {wanted}, the server is {observed}")
+    })
+}
+
+/// The lists of `ZooKeeper` do not have the bookie where it says that it is.
+fn wrong_registration(snapshot: &Snapshot) -> Option<String> {
+    let beside = &snapshot.beside;
+    let observed = snapshot.mode.observed?;
+    let found = beside
+        .registration
+        .filter(|_| beside.zookeeper == Some(true) && beside.bookie_up == Some(true))?;
+    let is_read_only = observed == Mode::ReadOnly;
+    let lists = match (found.writable, found.read_only) {
+        (true, true) => "in both lists",
+        (false, false) => "in neither list",
+        (_, read_only) if read_only != is_read_only => "in the other list",
+        _ => return None,
+    };
+    let observed = words(observed.name());
+    Some(format!(
+        "the server is {observed}, and it is registered {lists}"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::document::sample;
-    use crate::health::policy::Mode;
+    use crate::health::beside::Registration;
 
     fn names(alerts: &[Alert]) -> Vec<String> {
         let line = |alert: &Alert| {
@@ -287,5 +315,44 @@ mod tests {
         assert_eq!(alerts.of(&now, &host()).unwrap().len(), 2);
         now.beside.bookie_up = Some(false);
         assert_eq!(alerts.of(&now, &host()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_registration_that_is_not_that_of_the_state_is_a_mismatch_until_it_is() {
+        let both = |writable, read_only| Registration {
+            writable,
+            read_only,
+        };
+        for (mode, found, expected) in [
+            (Mode::Writable, both(true, false), None),
+            (Mode::ReadOnly, both(false, true), None),
+            (Mode::Writable, both(true, true), Some("in both lists")),
+            (Mode::ReadOnly, both(false, false), Some("in neither list")),
+            (Mode::ReadOnly, both(true, false), Some("in the other list")),
+        ] {
+            let mut alerts = Alerts::default();
+            let mut now = snapshot(Vec::new());
+            now.mode.observed = Some(mode);
+            now.beside.bookie_up = Some(true);
+            now.beside.registration = Some(found);
+            let mut lasting = |zookeeper| {
+                now.beside.zookeeper = Some(zookeeper);
+                let _ = alerts.of(&now, &host());
+                now.elapsed += LASTING;
+                let found = alerts.of(&now, &host()).unwrap();
+                found.into_iter().next()
+            };
+            let said = lasting(true).map(|alert| alert.annotations["description"].clone());
+            let words = |lists| {
+                let mode = if mode == Mode::Writable {
+                    "writable"
+                } else {
+                    "read-only"
+                };
+                format!("the server is {mode}, and it is registered {lists}")
+            };
+            assert_eq!(said, expected.map(words));
+            assert_eq!(lasting(false), None, "what is listed is not known");
+        }
     }
 }

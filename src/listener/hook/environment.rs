@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::document::{self, EventDocument, Host};
 use crate::health::event::Event;
@@ -28,10 +29,10 @@ pub(super) const PRIVATE: [&str; 7] = [
     "JOURNAL_STREAM",
 ];
 
-/// An event on its way to a hook.
+/// An event on its way to hooks. Clones share its text, which names every directory.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::listener) struct Notice {
-    document: EventDocument,
+    document: Arc<EventDocument>,
     dir: Option<PathBuf>,
 }
 
@@ -39,7 +40,7 @@ impl Notice {
     /// Of an event that just happened.
     pub(in crate::listener) fn new(event: &Event, host: &Host) -> Notice {
         Notice {
-            document: EventDocument::new(event, host),
+            document: Arc::new(EventDocument::new(event, host)),
             dir: event.dir.clone(),
         }
     }
@@ -48,6 +49,7 @@ impl Notice {
     pub(in crate::listener) fn restore(stored: &StoredEvent) -> serde_json::Result<Notice> {
         let document: EventDocument = serde_json::from_str(&stored.json)?;
         let dir = document.dir.as_deref().map(path_of_text);
+        let document = Arc::new(document);
         Ok(Notice { document, dir })
     }
 
@@ -58,12 +60,15 @@ impl Notice {
 
     /// Says that so many events before it were left out.
     pub(in crate::listener) fn coalesce(&mut self, count: u32) {
-        self.document.coalesced = self.document.coalesced.saturating_add(count);
+        if 0 < count {
+            let document = Arc::make_mut(&mut self.document);
+            document.coalesced = document.coalesced.saturating_add(count);
+        }
     }
 
     /// For log lines: `event 42 diskFull of "/mnt/l1"`.
     pub(in crate::listener) fn title(&self) -> String {
-        let EventDocument { seq, event, .. } = &self.document;
+        let EventDocument { seq, event, .. } = &*self.document;
         match &self.document.dir {
             Some(dir) => format!("event {seq} {event} of {dir:?}"),
             None => format!("event {seq} {event}"),
@@ -82,7 +87,7 @@ impl Notice {
 
     /// The JSON, one line without its line feed.
     pub(in crate::listener) fn json(&self) -> String {
-        document::json(&self.document)
+        document::json(&*self.document)
     }
 
     /// The JSON for standard input: one line with its line feed.
@@ -95,7 +100,7 @@ impl Notice {
     /// The variables. Each is always there; what there is nothing to say about is empty, so that a
     /// script under `set -u` needs no special case.
     pub(super) fn variables(&self) -> Vec<(String, OsString)> {
-        let EventDocument { node, .. } = &self.document;
+        let EventDocument { node, .. } = &*self.document;
         let cause = self.document.cause.as_ref();
         let space = self.document.space.as_ref();
         let text = |value: Option<&str>| OsString::from(value.unwrap_or_default());
@@ -173,8 +178,6 @@ fn escaped_byte(text: &[u8]) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use proptest::prelude::*;
 
     use super::*;

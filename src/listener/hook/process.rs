@@ -484,6 +484,29 @@ mod tests {
         wait_until("the child is killed", || !exists(&pids[0]));
     }
 
+    /// A session of its own is out of reach: it lives on, and holds nothing up.
+    #[test]
+    fn what_leaves_the_group_and_prints_without_end_holds_nothing_up() {
+        let line = "for _ in 1 2 3; do
+                setsid sh -c 'trap \"\" PIPE; echo $$ >>\"$1\"; until test -e \"$1.end\"; do echo more; done' \
+                    escaped \"$1\" &
+            done
+            until test $(wc -l <\"$1\") -eq 3; do :; done 2>/dev/null; exec yes";
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pids");
+        let options = shell(line, &file, Duration::from_secs(1));
+        let (threads, clock) = (Threads::default(), Clock::start());
+        let outcome = run(&options, &notice(), &patience(100), &threads, &clock);
+        assert_eq!(outcome.end, End::TimedOut);
+        assert_eq!(outcome.output.len(), MAX_OUTPUT);
+        assert!(outcome.output_dropped > 0);
+        wait_until("its thread ends", || Arc::strong_count(&threads) == 1);
+        let pids = fs::read_to_string(&file).unwrap();
+        assert!(pids.lines().all(exists), "{pids}");
+        fs::write(folder.path().join("pids.end"), "").unwrap();
+        wait_until("they end", || !pids.lines().any(exists));
+    }
+
     #[test]
     fn a_start_that_comes_after_it_was_given_up_is_ended_at_once() {
         let folder = tempfile::tempdir().unwrap();

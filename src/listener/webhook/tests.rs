@@ -19,14 +19,14 @@ use crate::listener::{Listener, lock};
 
 /// What the server was asked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Request {
+pub(in crate::listener) struct Request {
     line: String,
     headers: BTreeMap<String, String>,
-    body: String,
+    pub(in crate::listener) body: String,
 }
 
 impl Request {
-    fn seq(&self) -> u64 {
+    pub(in crate::listener) fn seq(&self) -> u64 {
         self.headers[SEQUENCE].parse().unwrap()
     }
 }
@@ -52,16 +52,37 @@ fn read(stream: impl Read) -> Option<Request> {
     Some(request)
 }
 
-/// Answers each request by what `answer` makes of it: a status with headers, or no answer at all.
-struct Server {
-    url: String,
+/// What a server says to a request.
+pub(in crate::listener) enum Said {
+    /// A status with headers, and a body.
+    Status(String),
+    /// Nothing, until the other side gives up.
+    Nothing,
+    /// These bytes, and the connection is over.
+    Bytes(&'static str),
+    /// These bytes, and then others without end.
+    Endless(&'static str),
+}
+
+impl From<&str> for Said {
+    fn from(status: &str) -> Said {
+        Said::Status(status.to_owned())
+    }
+}
+
+/// Answers each request by what `answer` makes of it and of its number.
+pub(in crate::listener) struct Server {
+    pub(in crate::listener) url: String,
     asked: Arc<Mutex<Vec<Request>>>,
 }
 
-type Answer = dyn Fn(usize, &Request) -> Option<String> + Send + Sync;
+type Answer = dyn Fn(usize, &Request) -> Said + Send + Sync;
 
 impl Server {
-    fn start(answer: impl Fn(usize, &Request) -> Option<String> + Send + Sync + 'static) -> Server {
+    pub(in crate::listener) fn start<S: Into<Said>>(
+        answer: impl Fn(usize, &Request) -> S + Send + Sync + 'static,
+    ) -> Server {
+        let answer = move |number, request: &Request| answer(number, request).into();
         Server::with(Arc::new(answer), None)
     }
 
@@ -109,16 +130,24 @@ fn serve(mut stream: impl Read + Write, seen: &Mutex<Vec<Request>>, answer: &Ans
         seen.push(request.clone());
         seen.len()
     };
-    let Some(answer) = answer(number, &request) else {
-        // Silent, until the other side gives up.
-        let _ = stream.read(&mut [0]);
-        return;
+    let _ = match answer(number, &request) {
+        Said::Status(status) => stream.write_all(
+            format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 5\r\n\r\nsaid\n")
+                .as_bytes(),
+        ),
+        Said::Nothing => stream.read_exact(&mut [0]),
+        Said::Bytes(bytes) => stream.write_all(bytes.as_bytes()),
+        Said::Endless(bytes) => {
+            let mut written = stream.write_all(bytes.as_bytes());
+            while written.is_ok() {
+                written = stream.write_all(&[b'x'; 1 << 16]);
+            }
+            written
+        }
     };
-    let text = format!("HTTP/1.1 {answer}\r\nconnection: close\r\ncontent-length: 5\r\n\r\nsaid\n");
-    let _ = stream.write_all(text.as_bytes());
 }
 
-fn options(url: &str) -> WebhookOptions {
+pub(in crate::listener) fn options(url: &str) -> WebhookOptions {
     WebhookOptions {
         name: "chat".to_owned(),
         url: Url::parse(url).unwrap(),
@@ -140,7 +169,7 @@ fn once(options: WebhookOptions) -> Posted {
 
 #[test]
 fn a_request_carries_the_event_its_number_its_name_and_a_signature() {
-    let server = Server::start(|_, _| Some("204 No Content".to_owned()));
+    let server = Server::start(|_, _| "204 No Content");
     let signed = WebhookOptions {
         secret: Some(b"Jefe".to_vec()),
         ..options(&server.url)
@@ -181,9 +210,7 @@ fn trouble_that_may_pass_is_tried_again_in_the_order_of_the_directory() {
         "408 Late",
         "425 Early",
     ];
-    let server = Server::start(move |number, _| {
-        Some(troubles.get(number - 1).unwrap_or(&"200 OK").to_string())
-    });
+    let server = Server::start(move |number, _| *troubles.get(number - 1).unwrap_or(&"200 OK"));
     let store = Memory::new(true);
     let agent = Agent::start_with(
         listener(options(&server.url)),
@@ -208,36 +235,36 @@ fn trouble_that_may_pass_is_tried_again_in_the_order_of_the_directory() {
 
 #[test]
 fn what_is_refused_or_redirected_has_failed_and_is_not_repeated() {
-    let elsewhere = Server::start(|_, _| Some("200 OK".to_owned()));
-    let moved = format!("302 Found\r\nlocation: {}", elsewhere.url);
+    let elsewhere = Server::start(|_, _| "200 OK");
+    let answers = ["301 Moved", "302 Found", "307 Moved", "308 Moved", "404 No"];
+    let location = elsewhere.url.clone();
     let server = Server::start(move |number, _| {
-        Some(if number == 1 {
-            moved.clone()
-        } else {
-            "404 Not Found".to_owned()
-        })
+        Said::Status(format!("{}\r\nlocation: {location}", answers[number - 1]))
     });
     let store = Memory::new(true);
     let agent = Agent::start(listener(options(&server.url)), &store, Pending::new());
-    agent.dispatch([full(1, "/mnt/l1")]);
-    wait_until("the redirect is known", || agent.view("chat").failed == 1);
-    let problem = agent.dispatcher.problems().remove(0);
-    let said =
-        "failed on event 1 diskFull of \"/mnt/l1\": status 302, and redirects are not followed";
-    assert!(problem.contains(said), "{problem}");
-    assert!(!problem.contains("hidden"), "{problem}");
-    agent.dispatch([full(2, "/mnt/l1"), all_full(3)]);
-    wait_until("both are refused", || agent.view("chat").failed == 3);
-    wait_until("and ended", || store.acknowledged().len() == 3);
+    for (seq, status) in (1..).zip(["301", "302", "307", "308"]) {
+        agent.dispatch([full(seq, "/mnt/l1")]);
+        wait_until("it is known", || agent.view("chat").failed == seq);
+        let problem = agent.dispatcher.problems().remove(0);
+        let said = format!(
+            "failed on event {seq} diskFull of \"/mnt/l1\": status {status}, and redirects are not followed"
+        );
+        assert!(problem.contains(&said), "{problem}");
+        assert!(!problem.contains("hidden"), "{problem}");
+    }
+    agent.dispatch([all_full(5)]);
+    wait_until("it is refused", || agent.view("chat").failed == 5);
+    wait_until("all are ended", || store.acknowledged().len() == 5);
     assert_eq!(agent.view("chat").retried, 0);
-    assert_eq!(server.asked().len(), 3);
+    assert_eq!(server.asked().len(), 5);
     assert_eq!(elsewhere.asked().len(), 0);
     agent.stop();
 }
 
 #[test]
 fn what_an_earlier_run_left_is_sent_before_anything_new() {
-    let server = Server::start(|_, _| Some("200 OK".to_owned()));
+    let server = Server::start(|_, _| "200 OK");
     let store = Memory::new(true);
     let left = pending("chat", &[full(3, "/mnt/l1"), full(4, "/mnt/l1")]);
     let agent = Agent::start(listener(options(&server.url)), &store, left);
@@ -248,34 +275,55 @@ fn what_an_earlier_run_left_is_sent_before_anything_new() {
     agent.stop();
 }
 
+/// The status decides; what comes after it is only shown, and neither its length nor its end matters.
 #[test]
-fn a_server_that_is_silent_or_away_is_tried_again() {
-    let silent = Server::start(|_, _| None);
-    let posted = once(WebhookOptions {
-        timeout: Duration::from_millis(100),
-        ..options(&silent.url)
-    });
-    assert_eq!(
-        (posted.verdict, &*posted.end),
-        (Verdict::Again, "no answer in time")
-    );
+fn what_a_server_does_says_what_becomes_of_the_event() {
+    let posted = |url: &str| {
+        let brief = WebhookOptions {
+            timeout: Duration::from_secs(2),
+            ..options(url)
+        };
+        let Posted {
+            verdict, end, text, ..
+        } = once(brief);
+        (verdict, end, text)
+    };
+    let of = |said: fn() -> Said| posted(&Server::start(move |_, _| said()).url);
+    let taken = (Verdict::Delivered, "status 200".to_owned(), String::new());
+    let broken = of(|| Said::Bytes("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf"));
+    assert_eq!(broken, taken);
+    assert_eq!(of(|| Said::Endless("HTTP/1.1 200 OK\r\n\r\n")), taken);
+    let (verdict, end, _) = of(|| Said::Bytes("HTTP/1.1 2"));
+    assert_eq!(verdict, Verdict::Again, "{end}");
+    let (verdict, end, _) = of(|| Said::Endless("HTTP/1.1 200 OK\r\nx: "));
+    assert_eq!(verdict, Verdict::Again, "{end}");
+    let (verdict, end, _) = of(|| Said::Nothing);
+    assert_eq!((verdict, &*end), (Verdict::Again, "no answer in time"));
 
     // A port that was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", free.local_addr().unwrap());
+    let away = format!("http://{}/", free.local_addr().unwrap());
     drop(free);
-    let posted = once(options(&url));
-    assert_eq!(posted.verdict, Verdict::Again);
-    assert!(posted.end.starts_with("no connection: "), "{}", posted.end);
+    let (verdict, end, _) = posted(&away);
+    assert_eq!(verdict, Verdict::Again);
+    assert!(end.starts_with("no connection: "), "{end}");
 
-    // Answers the first line and then resets.
+    // Ends the connection with the request unread, which resets it.
     let rude = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", rude.local_addr().unwrap());
     thread::spawn(move || {
-        let (mut stream, _): (TcpStream, _) = rude.accept().unwrap();
-        let _ = stream.write_all(b"HTTP/1.1 2");
+        let (stream, _): (TcpStream, _) = rude.accept().unwrap();
+        let _ = stream.peek(&mut [0]);
     });
-    assert_eq!(once(options(&url)).verdict, Verdict::Again);
+    let (verdict, end, _) = posted(&url);
+    assert_eq!(verdict, Verdict::Again);
+    assert!(end.contains("reset"), "{end}");
+
+    let plain = Server::start(|_, _| "200 OK");
+    let (verdict, end, _) = posted(&plain.url.replace("http:", "https:"));
+    assert_eq!(verdict, Verdict::Again);
+    assert!(end.contains("tls"), "{end}");
+    assert_eq!(plain.asked().len(), 0);
 }
 
 #[test]
@@ -296,10 +344,7 @@ fn a_certificate_counts_only_by_the_authorities_that_are_given() {
                 PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
             )
             .unwrap();
-    let server = Server::with(
-        Arc::new(|_, _| Some("200 OK".to_owned())),
-        Some(Arc::new(config)),
-    );
+    let server = Server::with(Arc::new(|_, _| "200 OK".into()), Some(Arc::new(config)));
     let trusting = WebhookOptions {
         authorities: Authorities::of_pem(ca.pem().as_bytes()).unwrap(),
         ..options(&server.url)

@@ -21,6 +21,9 @@ const STRANGER: &str = "the admin server obeys, and the bookie stays registered 
 /// Its file, which is read too, may have been changed since.
 pub(super) const NO_READ_ONLY: &str = "the bookie was started with readOnlyModeEnabled=false: it refuses read-only, and some versions shut down instead";
 
+/// Either node may be of a session that ends soon, as after a bookie that was killed; or of none.
+const TWICE: &str = "the bookie is registered in both lists by two sessions: told now, it would wait for the end of the other one, and end itself if that does not come";
+
 impl Task {
     /// Sends the PUT if ZooKeeper answers right now, and waits until the bookie is registered so. The agent, or its whole
     /// machine, may have stood still since its last step: then the lock is another's.
@@ -77,8 +80,13 @@ impl Task {
         (registered || other).then_some(registered)
     }
 
-    /// What speaks against a PUT: it is another bookie, or has no read-only mode. `read_only`: its mode now.
-    pub(super) async fn check(&self, cluster: &Cluster, read_only: bool) -> Option<Outcome> {
+    /// What speaks against a PUT: another agent is its, it is another bookie, has no read-only mode, or is registered so that the
+    /// PUT would end it. `read_only`: its mode now.
+    pub(super) async fn check(&mut self, cluster: &Cluster, read_only: bool) -> Option<Outcome> {
+        self.look_for_rival(cluster).await;
+        if let Some((_, rival)) = &self.rival {
+            return Some(Outcome::Held(rival.clone()));
+        }
         let id = &self.parts.bookie_id;
         let config = match self.parts.admin.server_config().await {
             Ok(config) => config,
@@ -90,6 +98,9 @@ impl Task {
         }
         if !config.read_only_enabled {
             return Some(Outcome::Refused(NO_READ_ONLY.to_owned()));
+        }
+        if cluster.is_registered_by_two(id).await.ok()? {
+            return Some(Outcome::Held(TWICE.to_owned()));
         }
         let found = cluster.registration(id).await.ok()?;
         let other = found.read_only != found.writable && found.read_only != read_only;

@@ -1,6 +1,7 @@
 //! The agent's side of ZooKeeper against a real one: the contract of the store, a server that stands still,
 //! users and their rights, and a cluster of real bookies.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::mpsc;
 use std::thread;
@@ -68,6 +69,8 @@ pub(crate) fn zookeeper_keeps_the_contract(bench: &Bench) {
         contract::nodes(&one).await;
         contract::transactions(&one).await;
         contract::watches(&one, &two).await;
+        let moment = async || pass(Duration::from_millis(5));
+        contract::ages(&one, &two, moment).await;
         contract::many_children(&one).await;
         rights(&lab).await;
     });
@@ -125,6 +128,7 @@ fn options(servers: Servers, bookie: &str) -> ClusterOptions {
         ledgers_root: "/ledgers".to_owned(),
         root: "/dirkeeper".to_owned(),
         bookie: bookie.to_owned(),
+        host: "here".to_owned(),
         instance: None,
         clock: Clock::start(),
     }
@@ -287,13 +291,17 @@ pub(crate) fn a_cluster_of_bookies(bench: &Bench) {
                 .iter()
                 .all(|member| member.registration.writable)
         );
-        let why = floor::may_go(&view, &one.id(), None, false);
+        let stopping = BTreeMap::new();
+        let why = floor::may_go(&view, &stopping, &one.id(), None, false);
         let expected = "1 other bookies are writable and 3 must stay so";
         assert!(
             why.as_ref().is_err_and(|why| why.starts_with(expected)),
             "{why:?}"
         );
-        assert_eq!(floor::may_go(&view, &one.id(), Some(1), false), Ok(()));
+        assert_eq!(
+            floor::may_go(&view, &stopping, &one.id(), Some(1), false),
+            Ok(())
+        );
 
         let hand = runtime.block_on(connect(lab.zookeeper(), None));
         let node = format!("/ledgers/available/{}", one.id());

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::fill::fill;
 use super::lab::{Bookie, Lab, Mode, Setup, disk};
 use super::told::{Column, seconds};
-use crate::harness::agent::{Agent, Plan};
+use crate::harness::agent::{Agent, Event, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
 use crate::harness::run::{outcome, pass, text, try_for};
@@ -26,6 +26,9 @@ pub(crate) const ENTER: Duration = Duration::from_secs(60);
 
 /// Dwell time, hold-off of a minute, and the same again for a busy machine.
 pub(crate) const LEAVE: Duration = Duration::from_secs(150);
+
+/// A wrong mode and a wrong registration are said after half a minute.
+pub(crate) const SAID: Duration = Duration::from_secs(90);
 
 /// What has not happened by then is not going to: many turns of the agent.
 pub(crate) const NEVER: Duration = Duration::from_secs(20);
@@ -48,6 +51,8 @@ pub(crate) struct Pair<'a> {
     supervised: Cell<bool>,
     /// It was seen read-only.
     held: Cell<bool>,
+    /// Another state directory than the usual one.
+    state: Option<PathBuf>,
 }
 
 impl<'a> Pair<'a> {
@@ -55,6 +60,13 @@ impl<'a> Pair<'a> {
     pub(crate) fn new(bench: &'a Bench, version: &str, lines: &[&str]) -> Pair<'a> {
         let mut pair = Pair::without_agent(bench, version, lines);
         pair.start_agent("enforce");
+        pair
+    }
+
+    /// The same, with an agent that observes.
+    pub(crate) fn observed(bench: &'a Bench, version: &str, lines: &[&str]) -> Pair<'a> {
+        let mut pair = Pair::without_agent(bench, version, lines);
+        pair.start_agent("observe");
         pair
     }
 
@@ -87,6 +99,7 @@ impl<'a> Pair<'a> {
             since: Cell::default(),
             supervised: Cell::default(),
             held: Cell::default(),
+            state: None,
         }
     }
 
@@ -107,7 +120,41 @@ impl<'a> Pair<'a> {
 
     pub(crate) fn start_agent(&mut self, control: &str) {
         // Beside a full directory too, which is not probed.
-        self.agent = Some(self.plan(control).with_broken_dirs().start());
+        let plan = self.plan(control).with_broken_dirs();
+        let plan = match &self.state {
+            Some(state) => plan.state_dir(state),
+            None => plan,
+        };
+        self.agent = Some(plan.start());
+    }
+
+    /// Where the state of the agents that are started from now on is.
+    pub(crate) fn keep_state_at(&mut self, state: &Path) {
+        self.state = Some(state.to_owned());
+    }
+
+    /// A second agent with the configuration of the first.
+    pub(crate) fn twin(&self) -> Agent {
+        let plan = self.plan("enforce").named("twin");
+        plan.with_broken_dirs().start()
+    }
+
+    /// The first agent crashes, and this one is the bookie's.
+    pub(crate) fn succeed(&mut self, agent: Agent) {
+        self.crash_agent();
+        self.agent = Some(agent);
+    }
+
+    /// Waits until the agent has a problem with these words in it.
+    pub(crate) fn has_problem(agent: &Agent, words: &str) {
+        let said = try_for(ENTER, || {
+            let problems = agent.problems()?;
+            problems
+                .iter()
+                .any(|problem| problem.contains(words))
+                .then_some(())
+        });
+        assert!(said.is_some(), "no {words:?} in {:?}", agent.problems());
     }
 
     /// The same state, another word for `control`, read again by the running agent.
@@ -194,7 +241,8 @@ impl<'a> Pair<'a> {
         );
     }
 
-    fn becomes(&self, mode: Mode, listed: &str, limit: Duration) {
+    /// The bookie is in this mode and listed so, in time.
+    pub(crate) fn becomes(&self, mode: Mode, listed: &str, limit: Duration) {
         let bookie = self.bookie();
         let found = try_for(limit, || {
             self.supervise();
@@ -274,13 +322,53 @@ impl<'a> Pair<'a> {
         self.tell("what the agent says is in the way", held);
     }
 
+    /// Waits for an event of this name after that number, with all these words in its message; its number.
+    pub(crate) fn says(&self, since: u64, name: &str, words: &[&str]) -> u64 {
+        let fits = |event: &Event| {
+            let message = event.json["cause"]["message"].as_str().unwrap_or_default();
+            words.iter().all(|word| message.contains(word))
+        };
+        let since = |event: &Event| since < event.seq && event.name == name;
+        let found = try_for(SAID, || {
+            let events = self.agent().events();
+            let mut events = events.iter().filter(|event| since(event));
+            events.find(|event| fits(event)).map(|event| event.seq)
+        });
+        found.unwrap_or_else(|| {
+            let events = self.agent().events().into_iter();
+            let said: Vec<_> = events
+                .map(|event| (event.name, event.json["cause"]["message"].clone()))
+                .collect();
+            panic!("no {name} with {words:?} in {said:#?}")
+        })
+    }
+
+    /// No event of this name came after that number.
+    pub(crate) fn has_not_said(&self, since: u64, name: &str) {
+        let events = self.agent().events().into_iter();
+        let mut events = events.filter(|event| since < event.seq && event.name == name);
+        let found = events.next().map(|event| event.json);
+        assert_eq!(found, None, "{name}");
+    }
+
     /// `dirkeeper mode ...` as an operator types it; what it printed, and how it ended.
     pub(crate) fn order(&self, words: &[&str]) -> (Option<i32>, String) {
+        self.order_to(self.agent(), words)
+    }
+
+    /// An agent beside the second bookie, which only looks.
+    pub(crate) fn other_agent(&self) -> Agent {
+        let lines = "min_writable_bookies = 1";
+        self.lab.agent(self.bench, 2, lines).start()
+    }
+
+    /// As [`Pair::order`], to that agent.
+    pub(crate) fn order_to(&self, agent: &Agent, words: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(self.bench.program());
         command
             .arg("mode")
             .args(words)
-            .args(["--url", &self.agent().url()]);
+            .args(["--url", &agent.url()]);
         if words[0] != "show" && words[0] != "may-stop" {
             command
                 .arg("--token-file")

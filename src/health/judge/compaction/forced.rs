@@ -45,6 +45,11 @@ impl ForcedLoop {
         self.newest
     }
 
+    /// They follow each other for nothing.
+    pub(super) fn is_loop(&self) -> bool {
+        self.told
+    }
+
     /// Takes in whether a forced collection runs. Says once that they follow each other for nothing.
     pub(super) fn look(
         &mut self,

@@ -61,6 +61,35 @@ fn a_group_counts_by_itself_if_it_is_large_enough_for_the_ensemble() {
     );
 }
 
+/// What is told once is shown as long as it lasts.
+#[test]
+fn headroom_and_orphans_are_levels_too() {
+    let low = |lines: &str| {
+        let places = run(settings(), lines).view().headroom_low;
+        let places = places.iter().map(|(name, low)| format!("{name:?} {low}"));
+        places.collect::<Vec<_>>().join(", ")
+    };
+    let well = "0 cluster 2 b1=w@g b2=w@g b3=w@g b4=w@h b5=w";
+    let lacking = format!("{well}\n1 cluster 2 b1=w@g b2=w@g b3=r@g b4=w@h b5=w\n9 -");
+    // The group h could never make such ledgers.
+    assert_eq!(low(well), r#""" false, "g" false"#);
+    assert_eq!(low(&lacking), r#""" false, "g" true"#);
+    assert_eq!(
+        low(&format!("{lacking}\n{}", well.replacen('0', "10", 1))),
+        low(well)
+    );
+    assert_eq!(low("0 cluster ? b1=w"), "");
+
+    let orphaned = |lines: &str| run(settings(), lines).view().orphaned.join(" ");
+    let held = "0 cluster 1 b1=w b2=rc? b3=rc\n";
+    assert_eq!(orphaned(&format!("{held}59 -")), "");
+    assert_eq!(orphaned(&format!("{held}500 -")), "b2");
+    assert_eq!(
+        orphaned(&format!("{held}500 cluster 1 b1=w b2=rc b3=rc")),
+        ""
+    );
+}
+
 #[test]
 fn unknown_ensembles_say_nothing() {
     assert_eq!(run(settings(), "0 cluster ? b1=w").events(), [""; 0]);

@@ -190,6 +190,20 @@ fn no_compaction_for_three_intervals_is_told_once() {
     );
     let moving = lines.replace("2 gc 1@0,5@0", "2 gc 1@0,5@0\n 9000 gc 1@0,6@9000");
     assert_eq!(run(settings(), &moving).events(), [""; 0]);
+    // Shown until one ends, or one may not run.
+    let stalled = |lines: &str| run(settings(), lines).view().compaction.stalled;
+    assert_eq!(stalled("0 state writable"), None);
+    assert_eq!(stalled("0 state writable\n 2 gc 1@0,5@0"), Some(false));
+    assert_eq!(stalled(&lines), Some(true));
+    let end = last + 110;
+    assert_eq!(
+        stalled(&format!("{lines}\n{end} gc 1@0,6@{end}\n{} -", end + 1)),
+        Some(false)
+    );
+    assert_eq!(
+        stalled(&format!("{lines}\n{end} disks l1:92\n{} -", end + 1)),
+        Some(false)
+    );
 }
 
 /// The agent may be younger than the silence.
@@ -240,4 +254,13 @@ fn forced_collections_that_free_nothing_are_told_once() {
         [0; 0],
         "half of the looks"
     );
+    // Shown until most of the looks find none.
+    let look = |look: u64, forced| format!("{} forced {forced}\n", look * 20);
+    let busy: String = (0..40).map(|at| look(at, "yes")).collect();
+    let calm: String = (40..80).map(|at| look(at, "no")).collect();
+    let shown = |lines: &str| run(settings(), lines).view().compaction.forced_loop;
+    assert_eq!(shown("0 state readOnly"), None);
+    assert_eq!(shown(&look(0, "yes")), Some(false));
+    assert_eq!(shown(&busy), Some(true));
+    assert_eq!(shown(&(busy + &calm)), Some(false));
 }

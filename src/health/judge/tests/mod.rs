@@ -70,6 +70,10 @@ impl World {
             .collect()
     }
 
+    fn view(&self) -> BesideView {
+        self.judge.view(self.now().elapsed)
+    }
+
     fn message(&self) -> &str {
         self.told.last().map_or("", |(_, told)| &told.message)
     }

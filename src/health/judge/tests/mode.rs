@@ -132,6 +132,41 @@ fn read_only_with_healthy_disks_and_no_claim_w20() {
     );
 }
 
+/// Its process is there seconds before it answers; what it said before its end is no first answer.
+#[test]
+fn read_only_kept_over_a_restart_that_takes_its_time_w5() {
+    check(
+        "0 state writable
+         0 process 7 100
+         3 state none
+         4 process 8 103
+         5 state none
+         6 state none
+         7 state readOnly
+         99 -",
+        &["in its first answer after its start"],
+    );
+}
+
+/// An agent that is younger than the bookie has not seen its first answer; that a restart ends it is not to be said.
+#[test]
+fn read_only_of_a_bookie_that_persists_its_status_and_whose_start_was_not_seen() {
+    let settings = Settings {
+        persists_status: Some(true),
+        ..settings()
+    };
+    let world = run(settings, "0 state readOnly\n 99 -");
+    let text = world.message();
+    for part in [
+        "told it by PUT",
+        "#1919",
+        "a restart need not end that",
+        "#4640",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
 #[test]
 fn read_only_kept_over_a_restart_w5() {
     check(

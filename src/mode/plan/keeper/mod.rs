@@ -87,6 +87,8 @@ pub struct World {
     /// Why a PUT must not be sent now: the session with ZooKeeper is lost (one PUT would block the bookie's
     /// whole admin server, and take effect later).
     pub store_lost: Option<String>,
+    /// Another agent looks after this bookie, and was first: nothing is done meanwhile.
+    pub rival: Option<Held>,
     /// Claims of others: drain jobs.
     pub foreign: Vec<Claim>,
 }
@@ -302,6 +304,13 @@ impl Keeper {
     pub fn next(&mut self, now: Moment, world: &World) -> Option<Step> {
         self.look(now, world);
         self.held = None;
+        if let Some(rival) = &world.rival {
+            // The book is the other one's to write.
+            let concerned =
+                self.settings.control == Control::Enforce || self.book.holds_read_only();
+            self.held = concerned.then(|| rival.clone());
+            return None;
+        }
         self.settle(now, world);
         let step = self.step(now, world);
         if step.is_none() && self.held.is_none() && now.elapsed < self.pause.until {

@@ -464,3 +464,30 @@ fn another_bookies_server_is_told_nothing() {
     assert_eq!(story.line("disks full"), "held: it is another's");
     assert!(story.keeper.held().unwrap().blocked);
 }
+
+/// The other agent was first: it writes the book and sends the PUTs.
+#[test]
+fn beside_another_agent_of_the_bookie_nothing_is_done() {
+    for control in [Control::Enforce, Control::Observe] {
+        let mut story = Story::new(control);
+        let held = |text: &str| Held {
+            text: text.to_owned(),
+            blocked: true,
+        };
+        story.world.wanted = Some(Mode::ReadOnly);
+        story.world.rival = Some(held("another one"));
+        let now = story.now();
+        assert_eq!(story.keeper.next(now, &story.world), None);
+        // Who would do nothing is not kept from it.
+        let concerned = (control == Control::Enforce).then(|| held("another one"));
+        assert_eq!(story.keeper.held().cloned(), concerned);
+        // Not even a book of its own is written.
+        story
+            .keeper
+            .order(now, Mode::ReadOnly, "by hand".to_owned());
+        assert_eq!(story.keeper.next(now, &story.world), None);
+        story.world.rival = None;
+        let next = story.keeper.next(now, &story.world);
+        assert!(matches!(next, Some(Step::Keep(_))), "{next:?}");
+    }
+}

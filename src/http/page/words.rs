@@ -1,10 +1,11 @@
-//! Values as words for people, and their escaping. Used by the status page only.
+//! Values as words for people, and their escaping. Nothing else of the server needs them.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::document::printable;
+use crate::document::{printable, shown_usage};
 use crate::health::moment::Timestamp;
+use crate::health::snapshot::DirView;
 
 /// Printable text with everything escaped that means something in HTML, inside attributes as well.
 pub(super) struct Escaped<'a>(pub(super) &'a str);
@@ -34,6 +35,21 @@ impl fmt::Display for Escaped<'_> {
 pub(super) fn percent(ratio: f64) -> String {
     let text = format!("{:.8}", ratio * 100.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// The directory's usage to a tenth of a percent, where that keeps it on the side of each threshold on which it
+/// is: hundredths change each second beside a bookie that writes.
+pub(super) fn usage(dir: &DirView) -> Option<f64> {
+    let ratio = shown_usage(dir)?;
+    let rough = (ratio * 1e3).round() / 1e3;
+    let limits = &dir.thresholds;
+    let limits = [limits.low_watermark, limits.warn, limits.full];
+    let same_side = |limit: &f64| rough.partial_cmp(limit) == ratio.partial_cmp(limit);
+    Some(if limits.iter().all(same_side) {
+        rough
+    } else {
+        ratio
+    })
 }
 
 /// A long time, roughly: seconds below two minutes, minutes below a day, else hours.
@@ -67,6 +83,8 @@ pub(super) fn age(then: Timestamp, now: Timestamp) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::sample;
+    use crate::health::dir::Role;
 
     #[test]
     fn html_is_escaped() {
@@ -80,6 +98,20 @@ mod tests {
         assert_eq!(percent(0.9123), "91.23");
         assert_eq!(percent(0.949_999_9), "94.99999");
         assert_eq!(percent(0.949_96), "94.996");
+    }
+
+    #[test]
+    fn usage_is_rough_only_where_no_threshold_is_near() {
+        let usage_of = |ratio| {
+            let mut dir = sample::writable_dir(0, "/l", Role::Ledger);
+            dir.usage_ratio = Some(ratio);
+            usage(&dir)
+        };
+        assert_eq!(usage_of(0.612_34), Some(0.612));
+        assert_eq!(usage_of(0.950_01), Some(0.950_01));
+        assert_eq!(usage_of(0.949_99), Some(0.949_99));
+        assert_eq!(usage_of(0.95), Some(0.95));
+        assert_eq!(usage_of(f64::NAN), None);
     }
 
     #[test]
