@@ -3,12 +3,14 @@
 //! bookies and brokers of the cluster should feel (pulsar #18128).
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, Semaphore, watch};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::sync::{Semaphore, watch};
 
 use super::store::{Answer, Changed, Kind, Link, MetaStore, Op, Stat, StoreError};
+use crate::clock::Clock;
+use crate::health::moment::Elapsed;
 
 /// Calls under way at a time: enough to keep 200 a second up when an answer takes 80 ms.
 const AT_ONCE: usize = 16;
@@ -20,22 +22,43 @@ const OF_LIMIT: f64 = 0.975;
 #[derive(Debug)]
 pub struct Paced<S> {
     store: S,
-    /// One tick for each call. Ticks that nobody waited for are lost, so that a pause is followed by no burst.
-    turns: Mutex<Interval>,
+    clock: Clock,
+    pace: Mutex<Pace>,
     under_way: Semaphore,
     calls: AtomicU64,
 }
 
+/// One turn after the other. Turns that nobody took are lost, so that a pause is followed by no burst.
+#[derive(Debug)]
+struct Pace {
+    period: Duration,
+    next: Elapsed,
+}
+
+impl Pace {
+    fn new(limit: u32) -> Pace {
+        Pace {
+            period: Duration::from_secs_f64(1.0 / (f64::from(limit.max(1)) * OF_LIMIT)),
+            next: Elapsed::ZERO,
+        }
+    }
+
+    /// How long a call that counts for so many has to wait: until the turn of the last of them.
+    fn wait(&mut self, now: Elapsed, count: u32) -> Duration {
+        let turn = self.next.max(now) + self.period * count.saturating_sub(1);
+        self.next = turn + self.period;
+        turn - now
+    }
+}
+
 impl<S: MetaStore> Paced<S> {
-    /// At most `limit` calls a second, at least one. Needs a runtime.
+    /// At most `limit` calls a second, at least one.
     #[must_use]
-    pub fn new(store: S, limit: u32) -> Paced<S> {
-        let period = Duration::from_secs_f64(1.0 / (f64::from(limit.max(1)) * OF_LIMIT));
-        let mut turns = interval(period);
-        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pub fn new(store: S, limit: u32, clock: Clock) -> Paced<S> {
         Paced {
             store,
-            turns: Mutex::new(turns),
+            clock,
+            pace: Mutex::new(Pace::new(limit)),
             under_way: Semaphore::new(AT_ONCE),
             calls: AtomicU64::new(0),
         }
@@ -46,19 +69,15 @@ impl<S: MetaStore> Paced<S> {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// The store itself, for what must not wait.
-    pub fn inner(&self) -> &S {
-        &self.store
-    }
-
     async fn paced<T>(&self, count: usize, call: Answer<'_, T>) -> Result<T, StoreError> {
         let _under_way = self.under_way.acquire().await;
-        let mut turns = self.turns.lock().await;
-        for _ in 0..count {
-            turns.tick().await;
-        }
-        drop(turns);
-        self.calls.fetch_add(count as u64, Ordering::Relaxed);
+        let count = u32::try_from(count).unwrap_or(u32::MAX);
+        let wait = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            pace.wait(self.clock.elapsed(), count)
+        };
+        tokio::time::sleep(wait).await;
+        self.calls.fetch_add(count.into(), Ordering::Relaxed);
         call.await
     }
 }
@@ -93,5 +112,58 @@ impl<S: MetaStore> MetaStore for Paced<S> {
     }
     fn link(&self) -> watch::Receiver<Link> {
         self.store.link()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times of calls that are made one after the other, after a pause.
+    fn times(limit: u32, counts: &[u32]) -> Vec<(Elapsed, u32)> {
+        let mut pace = Pace::new(limit);
+        let mut now = Duration::from_secs(100);
+        counts
+            .iter()
+            .map(|count| {
+                now += pace.wait(now, *count);
+                (now, *count)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn no_second_has_more_calls_than_the_limit() {
+        // Reads, with a transaction of five steps now and then.
+        let counts: Vec<_> = (0..2000).map(|n| if n % 50 == 7 { 5 } else { 1 }).collect();
+        for limit in [1, 10, 200, 5000] {
+            let made = times(limit, &counts);
+            let second = |from: Elapsed| from..from + Duration::from_secs(1);
+            let in_second = |from| {
+                let inside = made.iter().filter(|(at, _)| second(from).contains(at));
+                inside.map(|(_, count)| count).sum::<u32>()
+            };
+            let most = made.iter().map(|(at, _)| in_second(*at)).max().unwrap();
+            // A transaction is told at once.
+            assert!(
+                most <= limit + 4 + limit / 50,
+                "{most} calls in a second of {limit}"
+            );
+            let took = (made[1999].0 - made[0].0).as_secs_f64();
+            let rate = f64::from(counts.iter().sum::<u32>()) / took;
+            let limit = f64::from(limit);
+            assert!(
+                0.95 * limit < rate && rate < 1.001 * limit,
+                "{rate} a second of {limit}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pause_is_followed_by_no_burst() {
+        let mut pace = Pace::new(10);
+        assert_eq!(pace.wait(Duration::from_secs(60), 1), Duration::ZERO);
+        let next = pace.wait(Duration::from_secs(60), 1);
+        assert!(Duration::from_millis(100) < next);
     }
 }

@@ -109,6 +109,8 @@ impl SnapshotFile {
 
     fn find(&self, path: &str) -> Result<Option<(&Place, Node)>, StoreError> {
         let hash = hash(path);
+        // The root has no name in the file.
+        let path = if path == "/" { "" } else { path };
         let from = self.index.partition_point(|(other, _)| *other < hash);
         for (_, number) in self.index[from..]
             .iter()
@@ -422,3 +424,6 @@ impl MetaStore for SnapshotFile {
         self.link.subscribe()
     }
 }
+
+#[cfg(test)]
+mod tests;

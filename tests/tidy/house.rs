@@ -117,6 +117,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
     ),
     ("src/state/tables.rs", "the writer, or a command that reads"),
     (
+        "src/cluster/snapshot_file",
+        "a file that a user named on the command line of a short-lived command",
+    ),
+    (
         "src/config/",
         "its own files, at start and at a reload, from a thread that may be lost",
     ),
