@@ -39,6 +39,22 @@ pub(super) fn reason(track: &Track) -> Option<&Reason> {
     .map_or_else(|| track.latency.reason(), |(_, reason)| reason)
 }
 
+/// The reason, and of a full directory with room again what it waits for: its numbers alone would contradict it.
+fn with_the_dwell(track: &Track, reason: &Reason) -> Reason {
+    let usage = track.present_space().and_then(space::usage_ratio);
+    match usage.filter(|_| track.space.is_leaving() && track.status_now() == Status::Full) {
+        None => reason.clone(),
+        Some(usage) => Reason {
+            message: format!(
+                "{}; now {usage:.3}, writable again after {} s below its marks",
+                reason.message,
+                track.dir.thresholds.dwell.as_secs()
+            ),
+            ..reason.clone()
+        },
+    }
+}
+
 /// What is good again, in words. The cause of an axis that is good is what has ended.
 pub(super) fn back_to_good(track: &Track, axis: Axis) -> Option<Reason> {
     let limits = &track.dir.thresholds;
@@ -83,7 +99,7 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         space_status: track.space.status(),
         access_status: track.access.status(),
         latency_status: track.latency.status(),
-        reason: reason(track).cloned(),
+        reason: reason(track).map(|reason| with_the_dwell(track, reason)),
         space: track.present_space().copied(),
         usage_ratio: track.present_space().and_then(space::usage_ratio),
         thresholds: track.dir.thresholds,
