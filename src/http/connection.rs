@@ -356,6 +356,8 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         request.extensions_mut().insert(Peer(peer));
         let response = app.call(request);
         async move {
+            // Who asks a hundred things in one breath takes turns with the others.
+            tokio::task::yield_now().await;
             let response = response.await?;
             Ok::<_, Infallible>(response.map(|body| Counted { body, answer }))
         }

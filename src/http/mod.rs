@@ -24,6 +24,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
+use socket2::SockRef;
 use tokio::sync::{Semaphore, watch};
 
 use crate::document::About;
@@ -42,6 +43,10 @@ const MAX_BODY: usize = 16 << 10;
 /// Longest time for the body of a request and for its answer to begin. The slowest honest answer
 /// waits one second for the state store.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Bytes of a connection's answers that the kernel takes in before the client has read any (it doubles them). By itself
+/// it takes in some megabytes, and copying those for clients that read nothing keeps the others waiting.
+const SEND_BUFFER: usize = 128 << 10;
 
 /// Clients that follow events at one time: some terminals and chat bridges. Each costs a task and a
 /// queue of some kilobytes.
@@ -127,6 +132,8 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listen = || {
         let listener = TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
+        // Accepted connections inherit it; without it only more memory of the kernel can be had.
+        let _ = SockRef::from(&listener).set_send_buffer_size(SEND_BUFFER);
         Ok(listener)
     };
     listen().map_err(|source: std::io::Error| match source.kind() {
