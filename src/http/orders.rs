@@ -1,5 +1,5 @@
-//! Orders: what a client with the token may ask the agent to do. Reading needs no token, and
-//! `may-stop` neither, so that any script can ask: what it reserves ends by itself and takes nothing from this server.
+//! Orders: what a client with the token may ask the agent to do. Reading needs no token, and `may-stop`
+//! none on this machine, so that any script can ask; what it reserves ends by itself.
 //! Without a token file nobody gives orders.
 
 use std::future::Future;
