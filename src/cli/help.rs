@@ -180,7 +180,8 @@ Say by exit code whether the bookie may end now.
 It may when enough bookies stay writable without it, those included that were allowed to stop before it \
 counting as gone, and nothing is under-replicated. A yes is reserved for five minutes: meanwhile all \
 others count this bookie as gone, until it has been restarted. Ask again to have longer. Nothing else is \
-changed and no token is needed. Everything that is not known is a reason not to stop.";
+changed. On the bookie's machine no token is needed; from another one, name the file of the control token \
+with --auth-file. Everything that is not known is a reason not to stop.";
 
 pub(super) const MODE_MAY_STOP_END: &str = "\
 Examples:

@@ -20,6 +20,7 @@ use ring::hmac;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::Shared;
+use super::places::source;
 use super::problem::Problem;
 
 /// Answers that everybody gets.
@@ -32,7 +33,7 @@ const KNOWN: usize = 64;
 /// waits five: more would wait in vain.
 const WAITING: usize = 16;
 
-/// How many of them may be from one address: the requests of a page that is opened.
+/// How many of them may be from one address, or one network of IPv6: the requests of a page that is opened.
 const WAITING_OF_ONE: usize = 4;
 
 /// Rest after a wrong password: who tries them one after the other takes no more than a part of a core.
@@ -303,6 +304,7 @@ impl<'a> Waiting<'a> {
         all: &'a Mutex<BTreeMap<Option<IpAddr>, usize>>,
         peer: Option<IpAddr>,
     ) -> Option<Waiting<'a>> {
+        let peer = peer.map(source);
         let mut counts = locked(all);
         let of_peer = counts.get(&peer).copied().unwrap_or_default();
         if WAITING <= counts.values().sum::<usize>() || WAITING_OF_ONE <= of_peer {
@@ -384,6 +386,11 @@ mod tests {
             taken.push(waiting);
         }
         assert_eq!(taken.len(), WAITING_OF_ONE);
+        let network = |last| Some(IpAddr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, last]));
+        taken = (1..99)
+            .filter_map(|last| Waiting::begin(&all, network(last)))
+            .collect();
+        assert_eq!(taken.len(), WAITING_OF_ONE, "one customer has all of them");
         for last in 2..=255 {
             taken.extend(Waiting::begin(&all, address(last)));
         }

@@ -1,10 +1,11 @@
-//! Orders: what a client with the token may ask the agent to do. Reading needs no token, and
-//! `may-stop` neither, so that any script can ask: what it reserves ends by itself and takes nothing from this server.
+//! Orders: what a client with the token may ask the agent to do. Reading needs no token, and `may-stop`
+//! none on this machine, so that any script can ask; what it reserves ends by itself.
 //! Without a token file nobody gives orders.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
@@ -12,6 +13,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
 use super::Shared;
 use super::access::{Peer, bearer, same};
@@ -28,6 +30,10 @@ const TOKEN_HEADER: &str = "x-dirkeeper-token";
 /// Questions whether the server may end that wait for each other: each may take four seconds, and a
 /// client waits five.
 pub(super) const MAY_STOP_WAITING: usize = 8;
+
+/// Rest after each: it takes the lock of the whole cluster for some milliseconds, and whoever asks without
+/// end must not keep other agents from it, which wait for it to make their bookies read-only.
+const MAY_STOP_REST: Duration = Duration::from_millis(300);
 
 /// What a client may order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -189,8 +195,17 @@ async fn asked(shared: &Shared, reserve: bool) -> Response {
         return problem(&Refusal::Busy).into_response();
     };
     // One at a time: whoever needs no token must not fill the queue of those who have it.
-    let _turn = shared.may_stop_turn.acquire().await;
-    let (may_stop, reasons, message) = match (shared.handles.may_stop)(reserve).await {
+    let turn = Arc::clone(&shared.may_stop_turn).acquire_owned().await;
+    let question = (shared.handles.may_stop)(reserve);
+    let (say, said) = oneshot::channel();
+    // A task of its own: the turn lasts to the end also when the client has gone.
+    tokio::spawn(async move {
+        let _ = say.send(question.await);
+        tokio::time::sleep(MAY_STOP_REST).await;
+        drop(turn);
+    });
+    let answer = said.await.unwrap_or(Err(Refusal::NoAnswer));
+    let (may_stop, reasons, message) = match answer {
         Ok(message) => (true, Vec::new(), message),
         Err(Refusal::Refused(text)) => (false, text.lines().map(str::to_owned).collect(), None),
         Err(refusal) => return problem(&refusal).into_response(),

@@ -37,7 +37,7 @@ use crate::probe::{LookKind, Prober, Report, WatchedDir};
 pub const ACTION_QUEUE: usize = 4096;
 
 /// Reports of the prober that one turn takes in; then whoever shares the thread (the way of events to
-/// the store, the HTTP server) has its turn. In the program that ships 64 that all change something
+/// the store, hooks, the keeper of the mode) has its turn. In the program that ships 64 that all change something
 /// take a few milliseconds.
 const REPORTS_A_TURN: usize = 64;
 

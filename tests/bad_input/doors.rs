@@ -156,6 +156,34 @@ fn certificates_and_passwords_change_while_it_runs() {
     agent.finish();
 }
 
+/// The commands of docs/access.md make a certificate that other commands take.
+#[test]
+fn a_certificate_as_in_the_worked_example_is_taken() {
+    let bench = Bench::new();
+    let (more, _) = guarded(&bench);
+    config(&bench, &more);
+    let agent = start(&bench);
+    let page = include_str!("../../docs/access.md");
+    let (_, example) = page.split_once("    openssl req").unwrap();
+    let (example, _) = example.split_once("\n    htpasswd").unwrap();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &format!("openssl req{example}")]);
+    shell.current_dir(bench.path(""));
+    let made = output(shell);
+    if made.status.code() == Some(127) && std::env::var_os("CI").is_none() {
+        let _ = std::io::stderr().write_all(b"SKIPPED: it needs openssl\n");
+        return;
+    }
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let url = format!("https://localhost:{}", agent.port);
+    let known = ["--ca-file", "cert.pem", "--auth-file", "auth"];
+    let status = || bench.run(&[&["status", "--url", &url], &known[..]].concat());
+    wait_until("the certificate is taken", || {
+        status().status.code() == Some(0)
+    });
+    agent.finish();
+}
+
 #[test]
 fn no_secret_is_in_anything_that_is_said() {
     let bench = Bench::new();

@@ -1,5 +1,6 @@
 //! An agent whose port is exposed, and clients that mean harm. Whatever they do, an honest client is
 //! answered in time, the loop turns, memory stays bounded, and afterwards everything is as before.
+#![allow(clippy::print_stdout)] // what each attack did, for whoever asks with --nocapture
 
 mod attacks;
 mod honest;
@@ -76,6 +77,7 @@ fn survives(agent: &Agent<'_>, attack: &Attack) -> Option<String> {
     let most = agent.resident_kib();
     let heard = honest.stop();
     let line = format!("{}: {seen}; {heard}; {resident} to {most} KiB", attack.name);
+    println!("{line}");
     wait_until(&format!("descriptors come back after {line}"), || {
         agent.descriptors() <= descriptors
     });
@@ -125,6 +127,7 @@ fn an_exposed_tls_port_survives() {
             "{}: {seen}; a command took {took:?}; {resident} to {most} KiB",
             attack.name
         );
+        println!("{line}");
         assert_eq!(
             asked.status.code(),
             Some(0),

@@ -175,6 +175,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/http/access.rs", "the rest after a wrong password"),
     (
+        "src/http/orders.rs",
+        "the rest after a question that takes the lock of the cluster",
+    ),
+    (
         "tests/bad_input/exposed/attacks.rs",
         "the pace of an attacker is its weapon",
     ),

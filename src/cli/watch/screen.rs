@@ -122,7 +122,7 @@ impl Drop for Screen {
 fn take_over() -> io::Result<()> {
     enable_raw_mode()?;
     TAKEN.store(true, Ordering::SeqCst);
-    execute!(io::stdout(), EnterAlternateScreen, Hide)
+    execute!(io::stdout(), EnterAlternateScreen, Hide).inspect_err(|_| give_back())
 }
 
 /// As it was before. What cannot be done is not worth a word: the terminal is gone then.

@@ -1,8 +1,6 @@
 //! The small part of YAML that a web configuration is written in: mappings, lists and words, each
 //! with its line. What could make a short text a large document (anchors, aliases) is refused.
 
-use std::collections::BTreeSet;
-
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
 /// Sections in sections: the format has three levels.
@@ -125,8 +123,7 @@ fn add(parent: &mut Open, node: Node) -> Result<(), NotYaml> {
                 let why = "a key is no word".to_owned();
                 return Err(NotYaml { line, why });
             };
-            let known: BTreeSet<&str> = map.iter().map(|(key, ..)| key.as_str()).collect();
-            if known.contains(key.as_str()) {
+            if map.iter().any(|(known, ..)| *known == key) {
                 let why = "a key is there twice".to_owned();
                 return Err(NotYaml { line, why });
             }

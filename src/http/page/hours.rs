@@ -72,7 +72,7 @@ impl Hours {
 
     fn look(&mut self, snapshot: &Snapshot) {
         let watched = |id: &DirId| snapshot.dirs.iter().any(|dir| dir.id == *id);
-        if self.dirs.len() > snapshot.dirs.len() {
+        if snapshot.dirs.len() < self.dirs.len() {
             self.dirs.retain(|id, _| watched(id));
         }
         for dir in &snapshot.dirs {

@@ -193,7 +193,7 @@ fn write_head(html: &mut String, scene: &Scene<'_>) -> Written {
          <a class=\"skip\" href=\"#dirs\">Skip to the directories</a>\n\
          <header>\n<h1>Directories of {host}</h1>\n<nav aria-label=\"Parts of this page\">\n",
         title(scene),
-        build(about),
+        Escaped(&build(about)),
     )?;
     for (id, name) in [
         ("dirs", "directories"),
@@ -220,7 +220,7 @@ fn title(scene: &Scene<'_>) -> String {
 
 /// Tells a script of an older agent from one of this.
 fn build(about: &About) -> String {
-    Escaped(&format!("{} {}", about.version, about.revision)).to_string()
+    format!("{} {}", about.version, about.revision)
 }
 
 fn write_clock(html: &mut String, scene: &Scene<'_>) -> Written {

@@ -1,6 +1,7 @@
 //! Orders on the mode, and the question whether the server may end.
 
 use super::*;
+use crate::clock::Clock;
 use crate::health::claim::{ModeOrder, REASON_LIMIT};
 use crate::health::policy::Mode;
 
@@ -157,4 +158,17 @@ async fn whether_the_server_may_end_is_answered_without_a_token() {
             );
         }
     }
+}
+
+/// Each takes the lock of the whole cluster.
+#[tokio::test]
+async fn who_asks_without_end_whether_the_server_may_end_is_slowed_down() {
+    let server = Server::answering(Ok(None));
+    let clock = Clock::start();
+    for _ in 0..3 {
+        let reply = server.get("/api/v1/mode/may-stop").await;
+        reply.expect(200);
+    }
+    let took = clock.elapsed();
+    assert!(Duration::from_millis(600) <= took, "{took:?}");
 }

@@ -1,10 +1,11 @@
 //! Whether the bookie may end now. Who gets a yes has it reserved for some minutes: asked one after the other, two
 //! bookies are not both allowed where only one may go.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use super::{NO_ZOOKEEPER, Task};
 use crate::cluster::{Cluster, ClusterError, ModeLock, floor};
+use crate::document::timestamp_text;
 use crate::health::moment::Timestamp;
 use crate::report;
 
@@ -51,7 +52,7 @@ impl Task {
         Ok(format!(
             "{MAY}; that is reserved for it for {} s, until {}: meanwhile all others count it as gone",
             stays.as_secs(),
-            time(Timestamp(end))
+            timestamp_text(Timestamp(end))
         ))
     }
 }
@@ -62,9 +63,4 @@ fn text(error: ClusterError) -> String {
 
 fn millis(time: Duration) -> i64 {
     i64::try_from(time.as_millis()).unwrap_or(i64::MAX)
-}
-
-fn time(at: Timestamp) -> String {
-    let since = Duration::from_millis(at.0.unsigned_abs());
-    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }

@@ -66,7 +66,7 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   # Says that the loop moves, and nothing about disks: a dead disk is no reason to end who reports it. There is no readiness
   # probe: it would count as the bookie's.
   livenessProbe:
-    httpGet: {path: /livez, port: dirkeeper}
+    httpGet: {path: /livez, port: dirkeeper{{ with .Values.scheme }}, scheme: {{ . }}{{ end }}}
     periodSeconds: 10
     timeoutSeconds: 5
     failureThreshold: 6

@@ -191,7 +191,7 @@ fn footer(model: &Model, look: Look, width: usize) -> Line<'static> {
     let mut used = 0;
     let mut add = |key: &str, what: &str| {
         let what = format!(" {what}  ");
-        used += Span::raw(key).width() + what.len();
+        used += table::width(key) + table::width(&what);
         // The last one needs no blanks behind it.
         if used <= width + 2 {
             let style = Style::new().add_modifier(Modifier::BOLD);
