@@ -97,6 +97,9 @@ fn remarks(dir: &DirDocument) -> Vec<String> {
     if let Some(cause) = &dir.cause {
         remarks.push(printable(&cause.message));
     }
+    if dir.status == "replaced" {
+        remarks.push("if this disk is the right one: dirkeeper accept DIRECTORY".to_owned());
+    }
     if dir.suspect {
         remarks.push("suspect: not confirmed yet".to_owned());
     }

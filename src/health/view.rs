@@ -39,6 +39,22 @@ pub(super) fn reason(track: &Track) -> Option<&Reason> {
     .map_or_else(|| track.latency.reason(), |(_, reason)| reason)
 }
 
+/// The reason, and of a full directory with room again what it waits for: its numbers alone would contradict it.
+fn with_the_dwell(track: &Track, reason: &Reason) -> Reason {
+    let usage = track.present_space().and_then(space::usage_ratio);
+    match usage.filter(|_| track.space.is_leaving() && track.status_now() == Status::Full) {
+        None => reason.clone(),
+        Some(usage) => Reason {
+            message: format!(
+                "{}; now {usage:.3}, writable again after {} s below its marks",
+                reason.message,
+                track.dir.thresholds.dwell.as_secs()
+            ),
+            ..reason.clone()
+        },
+    }
+}
+
 /// What is good again, in words. The cause of an axis that is good is what has ended.
 pub(super) fn back_to_good(track: &Track, axis: Axis) -> Option<Reason> {
     let limits = &track.dir.thresholds;
@@ -83,7 +99,7 @@ pub(super) fn view(track: &Track, now: Moment) -> DirView {
         space_status: track.space.status(),
         access_status: track.access.status(),
         latency_status: track.latency.status(),
-        reason: reason(track).cloned(),
+        reason: reason(track).map(|reason| with_the_dwell(track, reason)),
         space: track.present_space().copied(),
         usage_ratio: track.present_space().and_then(space::usage_ratio),
         thresholds: track.dir.thresholds,
@@ -215,7 +231,7 @@ fn told_by_the_kernel(track: &Track, now: Moment) -> impl Iterator<Item = Eviden
 mod tests {
     use super::super::dir::{Dir, DirId, ProbePolicy, Role, Thresholds};
     use super::super::moment::Timestamp;
-    use super::super::observation::{Durations, InFlight, Medium, Observation, Pressure};
+    use super::super::observation::{Durations, InFlight, Medium, Observation, Pressure, Space};
     use super::super::schedule::Wait;
     use super::*;
 
@@ -245,6 +261,28 @@ mod tests {
         let evidence = view(track, at(now)).evidence;
         let line = |line: &Evidence| format!("{} {}", line.at.0 / 1000, line.text);
         evidence.iter().map(line).collect()
+    }
+
+    #[test]
+    fn a_full_directory_with_room_says_what_it_waits_for() {
+        let mut track = track();
+        let why = |track: &mut Track, now: i64, available| {
+            let space = Space {
+                size: 1 << 40,
+                available,
+                inodes: 0,
+                inodes_free: 0,
+            };
+            let limits = track.dir.thresholds;
+            track.space.observe(at(now).elapsed, &space, &limits, 0);
+            track.last_space = Some(space);
+            view(track, at(now)).reason.map(|reason| reason.message)
+        };
+        let full = why(&mut track, 1, 1 << 30).unwrap();
+        assert_eq!(full, "usage 0.999 is over full 0.950");
+        let waits = format!("{full}; now 0.500, writable again after 30 s below its marks");
+        assert_eq!(why(&mut track, 2, 1 << 39), Some(waits));
+        assert_eq!(why(&mut track, 33, 1 << 39), None);
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn mode(mode: &ModeDocument) -> String {
     }
     text.push_str(&format!(", control {}", mode.control));
     if !mode.high_priority_writes {
-        text.push_str(", NO ROOM FOR RECOVERY WRITES");
+        text.push_str(", no room for recovery writes");
     }
     text
 }
