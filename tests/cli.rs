@@ -133,7 +133,7 @@ fn bad_command_lines_end_with_64_and_say_what_would_be_right() {
         &["check", "--output", "xml"],
         &["check", "--explain", "--output", "json"],
         &["run", "--listen", "9475"],
-        &["status", "--url", "bk-3:9475"],
+        &["status", "--url", "bk-3:port"],
         &["status", "--url", "ftp://bk-3"],
         &["events", "--event", "diskFul"],
         &["events", "--since", "yesterday"],
@@ -424,6 +424,12 @@ role = "ledger"
 name = "page"
 events = ["diskFull"]
 command = ["/bin/sh", "-c", "cat; echo; echo seen $DIRKEEPER_EVENT; exit ${CODE:-0}"]
+[[hook]]
+name = "gone"
+command = ["/nowhere/page"]
+[[hook]]
+name = "text"
+command = ["/etc/passwd"]
 "#;
     std::fs::write(&file, toml).unwrap();
     let file = file.to_str().unwrap();

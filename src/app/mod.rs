@@ -30,7 +30,7 @@ pub use check::{CheckOptions, NotConfigured, check};
 pub use listeners::{hooks, webhook};
 pub use reload::Problem;
 pub use room::journal_room;
-pub use token::read as read_token;
+pub use token::{read as read_token, unusable as unusable_tokens};
 
 use crate::child;
 use crate::clock::Clock;
@@ -105,9 +105,7 @@ impl StartError {
                     "stop the other agent, or name another directory with --state-dir or state_dir"
                 }
             },
-            StartError::Token { .. } => {
-                "write one word of visible ASCII into it and chmod 0640 it, or leave the key out"
-            }
+            StartError::Token { .. } => config::TOKEN_REMEDY,
         }
     }
 }

@@ -201,7 +201,11 @@ impl Task {
         self.ok.store(true, Ordering::Relaxed);
         let hooks = config.hooks.len() + config.webhooks.len();
         let count = config.dirs.len();
-        tracing::info!("the configuration was read again: {count} directories, {hooks} hooks");
+        tracing::info!(
+            "the configuration was read again: {}, {}",
+            config::counted(count, "directory", "directories"),
+            config::counted(hooks, "hook", "hooks")
+        );
         self.config = config;
     }
 
@@ -210,9 +214,9 @@ impl Task {
         for problem in &problems.errors {
             tracing::error!("the changed configuration is not valid and was not used: {problem}");
         }
-        let count = problems.errors.len();
+        let count = config::counted(problems.errors.len(), "error", "errors");
         let text = format!(
-            "the changed configuration is not valid ({count} errors) and was not used: {}",
+            "the changed configuration is not valid ({count}) and was not used: {}",
             problems
                 .errors
                 .first()

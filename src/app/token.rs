@@ -9,6 +9,7 @@ use std::sync::Arc;
 use nix::fcntl::OFlag;
 
 use super::StartError;
+use crate::config::Config;
 
 /// More than this is not a token.
 const MAX_TOKEN: u64 = 4096;
@@ -53,4 +54,23 @@ pub fn read(key: &'static str, file: PathBuf) -> Result<Arc<str>, StartError> {
         file: file.clone(),
         why,
     })
+}
+
+/// The keys that name a token, each with its file.
+fn named(config: &Config) -> [(&'static str, &Option<PathBuf>); 2] {
+    [
+        ("control_token_file", &config.control_token_file),
+        ("read_token_file", &config.read_token_file),
+    ]
+}
+
+/// What would keep an agent from starting: keys whose file holds no token that may be used, and why.
+/// May block on a disk.
+#[must_use]
+pub fn unusable(config: &Config) -> Vec<(&'static str, String)> {
+    let why = |(key, file): (&'static str, &Option<PathBuf>)| match read(key, file.clone()?) {
+        Err(StartError::Token { why, .. }) => Some((key, why)),
+        _ => None,
+    };
+    named(config).into_iter().filter_map(why).collect()
 }

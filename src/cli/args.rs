@@ -472,8 +472,13 @@ fn parse_since(value: &str) -> Result<u64, Bad> {
     value.parse().map_err(|_| Bad::Since)
 }
 
+/// An address without a scheme is one of plain HTTP.
 fn parse_url(value: &str) -> Result<Url, Bad> {
-    let url = Url::parse(value).map_err(|_| Bad::Url)?;
+    let url = match value.contains("://") {
+        true => Url::parse(value),
+        false => Url::parse(&format!("http://{value}")),
+    };
+    let url = url.map_err(|_| Bad::Url)?;
     match url.scheme() {
         "http" | "https" => Ok(url),
         _ => Err(Bad::Url),

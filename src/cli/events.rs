@@ -59,7 +59,11 @@ fn unreadable(error: StoreError) -> Failure {
             let remedy = "ask the agent: leave --state-dir away, or name its address with --url";
             return Failure::new(Exit::Unavailable, error).remedy(remedy);
         }
-        StoreError::NotPermitted(_) => Exit::NotPermitted,
+        StoreError::NotPermitted(why) => {
+            let error = anyhow::anyhow!("the state directory cannot be read by this user ({why})");
+            let remedy = "read it as the user of the agent";
+            return Failure::new(Exit::NotPermitted, error).remedy(remedy);
+        }
         StoreError::Damaged(_) | StoreError::NewerVersion { .. } => Exit::Data,
         _ => Exit::Io,
     };

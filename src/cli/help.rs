@@ -72,6 +72,8 @@ pub(super) const RUN_END: &str = "\
 Examples:
   dirkeeper run
       Watch what /etc/dirkeeper/dirkeeper.toml names
+  dirkeeper run --config ./dirkeeper.toml --state-dir ./state
+      With a file of your own; relative paths are those of the working directory
   dirkeeper run --dir ledger=/mnt/l1 --dir journal=/mnt/j
       Without a file and without privilege
   dirkeeper run --bookie-conf /etc/bookkeeper/bk_server.conf --listen 0.0.0.0:9475
@@ -98,7 +100,8 @@ pub(super) const STATUS: &str = "\
 Show how a running agent sees its directories.
 
 The picture comes from the agent's memory: asking for it touches no disk. The exit code is 0 \
-whenever there is a picture, however bad it is; the command whose exit code is the verdict is check.
+whenever there is a picture, however bad it is; the command whose exit code is the verdict is check, \
+which needs no agent.
 
 With --watch it is a live view on the whole terminal: directories in an order of choice, everything \
 about one of them, the log of events; '?' shows the keys. It outlives the agent and says how old \
@@ -238,8 +241,9 @@ Say whether the agent would start with this configuration, and all that is wrong
 The same code as at the start and at a reload. All problems are reported together, each with its \
 place, its value and what would be right. Beside a bookie's file the journal directories' file systems \
 are asked for their size: (journalMaxBackups + 1) × journalMaxSizeMB has to fit below full, for all \
-journals of a file system together. That is an error here, and for the agent a problem with which it \
-starts; a size that is not known is a warning. Exit code 0: valid, 78: not.";
+journals of a file system together. That they do not, or that a size is not known, is a warning, and for \
+the agent a problem with which it starts. So is a hook whose program is not there. A token that cannot be \
+used is an error, as at the start. Exit code 0: valid, 78: not.";
 
 pub(super) const CONFIG_CHECK_END: &str = "\
 Examples:

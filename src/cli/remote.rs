@@ -35,7 +35,8 @@ pub fn token(file: PathBuf) -> Result<Arc<str>, Failure> {
     app::read_token("control_token_file", file).map_err(|error| {
         Failure::new(Exit::NotPermitted, error).remedy(
             "name the file that is the agent's control_token_file with --token-file, as a user who \
-             may read it",
+             may read it; if the agent has none, set control_token_file in its configuration and \
+             restart it",
         )
     })
 }
@@ -234,6 +235,9 @@ impl Agent {
             _ => Exit::FAILED,
         };
         let answered = matches!(error, HttpError::Refused { .. });
+        if let Some(advice) = advice(&error) {
+            return Failure::new(exit, error).remedy(advice);
+        }
         let failure = Failure::new(exit, error);
         if exit != Exit::Unavailable {
             return failure;
@@ -280,6 +284,66 @@ impl Agent {
         url
     }
 }
+
+/// What to do about a connection that one side does not trust, or about a refusal of whoever we are.
+/// The sentences of the libraries below are matched by their words: they have no codes.
+fn advice(error: &HttpError) -> Option<&'static str> {
+    match error {
+        HttpError::Untrusted { source, .. } => {
+            let why = source.to_string();
+            let known = DISTRUST.iter().find(|(words, _)| why.contains(words));
+            known.map(|(_, advice)| *advice)
+        }
+        HttpError::Broken { source, url } if url.scheme() == "http" => {
+            let no_http = source.to_string() == "invalid HTTP version parsed";
+            no_http.then_some("is it an agent? One that speaks TLS needs https in --url")
+        }
+        HttpError::Refused { status, url, .. } => {
+            let path = url.path();
+            let order = path.ends_with("/api/v1/accept") || path.ends_with("/api/v1/mode");
+            match status {
+                401 if order => Some(
+                    "name the agent's control_token_file with --token-file; where it asks who \
+                     reads, also --auth-file FILE with USER:PASSWORD",
+                ),
+                403 if order || path.ends_with("/api/v1/mode/may-stop") => {
+                    Some("set control_token_file in the agent's configuration and restart it")
+                }
+                401 | 403 => Some(
+                    "say who you are with --auth-file FILE, which holds USER:PASSWORD or a token",
+                ),
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+/// Words of a reason not to trust a server, and what to do about it.
+const DISTRUST: [(&str, &str); 6] = [
+    (
+        "UnknownIssuer",
+        "its certificate is not of an authority that is trusted: name the authority with --ca-file",
+    ),
+    (
+        "CaUsedAsEndEntity",
+        "its certificate is that of an authority: make one with basicConstraints=critical,CA:FALSE, \
+         see docs/access.md",
+    ),
+    ("not valid for name", OTHER_NAME),
+    ("NotValidForName", OTHER_NAME),
+    (
+        "certificate expired",
+        "its certificate has run out, or the clock of one of the two machines is wrong: make a new one",
+    ),
+    (
+        "InvalidContentType",
+        "does it speak TLS? One that does not needs http in --url",
+    ),
+];
+
+const OTHER_NAME: &str = "its certificate is for other names: use one of them in --url, or make one \
+                          with DNS:NAME or IP:ADDRESS in its subjectAltName";
 
 #[cfg(test)]
 mod tests {

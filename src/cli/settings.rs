@@ -8,7 +8,7 @@ use super::block_on;
 use super::exit::{Exit, Failure};
 use super::terminal::print;
 use crate::app;
-use crate::config::{self, Config, Sources};
+use crate::config::{self, Config, Found, Sources};
 
 /// Runs the command.
 ///
@@ -30,7 +30,8 @@ fn check(arguments: ConfigCheckArguments) -> Result<Exit, Failure> {
     let mut result = config::load(&arguments.sources.into());
     if let Ok(config) = result {
         let room = block_on(app::journal_room(&config))?;
-        result = config::with_room(config, room);
+        let tokens = app::unusable_tokens(&config);
+        result = config::with_found(config, Found { room, tokens });
     }
     print(&match arguments.output {
         Output::Human => config::check_human(&result),

@@ -8,6 +8,7 @@ use super::dirs;
 use super::file::FileSettings;
 use super::keys::{Key, Section};
 use super::layer::Layer;
+use super::load::from_here;
 use super::problem::Problems;
 use super::source;
 use super::value::{Value, quote};
@@ -61,7 +62,10 @@ fn translate(
         "# With its file named here, all of this is read from it, and the keys of the first list\n\
          # below too:",
     );
-    push(&mut text, &format!("# conf = {}", quote(&path_text(path))));
+    push(
+        &mut text,
+        &format!("# conf = {}", quote(&path_text(&from_here(path)))),
+    );
     let any_full = "readOnlyModeOnAnyDiskFullEnabled";
     if let (Some(flag), Some(line)) = (
         file.values.read_only_mode_on_any_disk_full_enabled,

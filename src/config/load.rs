@@ -1,7 +1,7 @@
 //! Joins all sources into a [`Config`]: the one way in for start-up, `config check` and reload.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml::de::DeValue;
 
@@ -33,19 +33,7 @@ use crate::health::policy::Policy;
 pub fn load(sources: &Sources) -> Result<Config, Problems> {
     let mut problems = Problems::default();
     let mut files = Vec::new();
-    let mut settings = match sources.configuration_file() {
-        Some(path) => {
-            let remedy = "name a readable file with --config, or directories with --dir";
-            let bytes = source::read(path, remedy, &mut files, &mut problems);
-            bytes
-                .map(|bytes| file::read(path, bytes, &mut problems))
-                .unwrap_or_default()
-        }
-        None => FileSettings {
-            sound: true,
-            ..FileSettings::default()
-        },
-    };
+    let mut settings = own_file(sources, &mut files, &mut problems);
     flags(sources, &mut settings.node, &mut problems);
 
     let conf = bookie_file(sources, &settings.node);
@@ -61,6 +49,8 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
         }
     }
     let has_bookie = settings.bookie || conf.is_some();
+    // What it would have said is not missed a second time.
+    let unread = read.is_none() && conf.as_ref().is_some_and(Slot::is_set);
 
     let named = dirs::join(&settings, &mapped.dirs, &sources.dirs, &mut problems);
     let layer = has_bookie.then_some(&mapped.layer);
@@ -90,14 +80,39 @@ pub fn load(sources: &Sources) -> Result<Config, Problems> {
     if let Some(place) = &settings.alertmanager {
         dirs::required(&settings.node, Key::AlertmanagerUrls, place, &mut problems);
     }
-    let web = web::settle(&node, &mut files, &mut problems);
     whole(&node, &dirs, &mut problems);
-    reachable(&node, &web, &mut problems);
-    bookie::can_keep(&bookie, zookeeper.is_some(), &mut problems);
+    let before = problems.errors.len();
+    let web = web::settle(&node, &mut files, &mut problems);
+    // Who may come in is not known while something is wrong with the file that says it.
+    if problems.errors.len() == before {
+        reachable(&node, &web, &mut problems);
+    }
+    if !unread {
+        bookie::can_keep(&bookie, zookeeper.is_some(), &mut problems);
+    }
     let mut config = finish(node, dirs, (hooks, webhooks), bookie, files, problems)?;
     config.zookeeper = zookeeper;
     config.web = web;
     Ok(config)
+}
+
+/// Our own file, if one is read.
+fn own_file(
+    sources: &Sources,
+    files: &mut Vec<SourceFile>,
+    problems: &mut Problems,
+) -> FileSettings {
+    let Some(path) = sources.configuration_file() else {
+        return FileSettings {
+            sound: true,
+            ..FileSettings::default()
+        };
+    };
+    let remedy = "name a readable file with --config, or directories with --dir";
+    let bytes = source::read(path, remedy, files, problems);
+    bytes
+        .map(|bytes| file::read(path, bytes, problems))
+        .unwrap_or_default()
 }
 
 /// Reads the sources again for an agent that runs with `old`. What cannot change while it runs
@@ -125,11 +140,8 @@ pub fn reload(sources: &Sources, old: &Config) -> Result<Config, Problems> {
         if before.value == after.value {
             continue;
         }
-        let running = before
-            .value
-            .as_ref()
-            .map(Value::to_toml)
-            .unwrap_or_default();
+        let running = before.value.as_ref();
+        let running = running.map_or_else(|| "not set".to_owned(), Value::to_toml);
         let warning = Wrong::new(
             format!("takes effect at restart; until then it is {running}"),
             "restart the agent",
@@ -178,6 +190,11 @@ fn other_bookie(new: &Config, old: &Config) -> Result<(), Problems> {
     Err(problems)
 }
 
+/// A file or folder of our own on the command line: relative to the working directory.
+pub(super) fn from_here(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 /// The command line, laid over the configuration file.
 fn flags(sources: &Sources, node: &mut Layer, problems: &mut Problems) {
     if let Some(text) = &sources.listen {
@@ -190,16 +207,15 @@ fn flags(sources: &Sources, node: &mut Layer, problems: &mut Problems) {
     }
     if let Some(path) = &sources.state_dir {
         let place = Place::Flag("--state-dir");
-        match absolute(path) {
+        match absolute(&from_here(path)) {
             Ok(path) => node.set(Key::StateDir, Slot::new(Value::Path(path), place)),
             Err(wrong) => problems.error(wrong.at(place, "state_dir", path_text(path))),
         }
     }
     if let Some(path) = &sources.web_config_file {
         let place = Place::Flag("--web-config-file");
-        // Relative to the working directory, as every path on a command line.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        node.set(Key::WebConfigFile, Slot::new(Value::Path(path), place));
+        let path = Value::Path(from_here(path));
+        node.set(Key::WebConfigFile, Slot::new(path, place));
     }
     let without_file = sources.configuration_file().is_none();
     if let (true, None, Some(home)) = (without_file, node.get(Key::StateDir), &sources.state_home) {
@@ -212,9 +228,7 @@ fn flags(sources: &Sources, node: &mut Layer, problems: &mut Problems) {
 fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
     if let Some(path) = &sources.bookie_conf {
         let place = Place::Flag("--bookie-conf");
-        // Relative to the working directory, as every path on a command line.
-        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        return Some(Slot::new(Value::Path(path), place));
+        return Some(Slot::new(Value::Path(from_here(path)), place));
     }
     node.get(Key::Conf).cloned()
 }

@@ -34,7 +34,7 @@ use std::time::Duration;
 
 pub use bookie::{AdminFiles, BookieConfig};
 pub use bookie_conf::{BookieConf, MetadataService, ZooKeeper};
-pub use check::{JournalRoom, check_human, check_json, with_room};
+pub use check::{Found, JournalRoom, TOKEN_REMEDY, check_human, check_json, counted, with_found};
 pub use effective::show;
 pub use hooks::HookConfig;
 pub use import::import;

@@ -114,7 +114,10 @@ pub enum StoreError {
     #[error("the state directory is read-only ({0})")]
     ReadOnly(String),
     /// A permission is missing.
-    #[error("the state directory cannot be written by this user ({0})")]
+    #[error(
+        "the state directory cannot be written by this user ({0}): events and pinned disks are lost \
+         at a restart; name another with --state-dir"
+    )]
     NotPermitted(String),
     /// The file is damaged.
     #[error("the state store is damaged ({0})")]

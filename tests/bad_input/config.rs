@@ -168,7 +168,7 @@ fn command_lines_that_cannot_be() {
     for line in [
         &["--dir", "ledger=l1", "--dir", "ledger=l1"][..],
         &["--dir", "ledger=/mnt/l1", "--dir", "ledger=/mnt/../mnt/l1/"],
-        &["--dir", "ledger=/mnt/l1", "--state-dir", "state"],
+        &["--dir", "ledger=/mnt/l1", "--state-dir", "../state"],
         &["--dir", &long],
     ] {
         let said = bench.refused(&[&["run"][..], line].concat(), 78);

@@ -123,6 +123,72 @@ fn commands_that_know_the_password_are_let_in() {
     agent.finish();
 }
 
+/// Each reason why there is no connection, or no answer, has its remedy.
+#[test]
+fn a_door_that_stays_closed_says_what_would_open_it() {
+    let bench = Bench::new();
+    let (more, _) = guarded(&bench);
+    let key = fs::read_to_string(bench.path("key.pem")).unwrap();
+    config(&bench, &more);
+    let agent = start(&bench);
+    let plain = agent_without_tls(&bench);
+    let (secure, other) = (agent.port, plain.port);
+    let of_authority = |names: &[&str], authority| {
+        let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+        let mut params = rcgen::CertificateParams::new(names).unwrap();
+        if authority {
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        }
+        let made = params.self_signed(&rcgen::KeyPair::from_pem(&key).unwrap());
+        bench.write("cert.pem", made.unwrap().pem());
+    };
+    let known = |url: String| {
+        let line = ["status", "--url", &url, "--ca-file", "cert.pem"];
+        bench.run(&line)
+    };
+    let said = |output: Output| {
+        let said = text(&output.stderr);
+        let said = said.replace(&secure.to_string(), "TLS");
+        said.replace(&other.to_string(), "PLAIN")
+    };
+    let mut all = said(known(format!("https://127.0.0.1:{secure}")));
+    all += &said(known(format!("https://127.0.0.1:{other}")));
+    all += &said(bench.run(&["status", "--url", &format!("127.0.0.1:{secure}")]));
+    all += &said(bench.run(&["status", "--url", &format!("https://127.0.0.1:{secure}")]));
+    for (names, authority, words) in [
+        (&["bk-3"][..], false, "for other names"),
+        (&["127.0.0.1"], true, "basicConstraints=critical,CA:FALSE"),
+    ] {
+        of_authority(names, authority);
+        let mut last = String::new();
+        wait_until(words, || {
+            last = said(known(format!("https://127.0.0.1:{secure}")));
+            last.contains(words)
+        });
+        all += &last;
+    }
+    insta::assert_snapshot!("closed", all);
+    assert!(
+        bench.path("state2").exists(),
+        "relative to the working directory"
+    );
+    plain.finish();
+    agent.finish();
+}
+
+/// One that reads for everybody, in plain HTTP.
+fn agent_without_tls(bench: &Bench) -> Agent<'_> {
+    let dir = format!("ledger={}", bench.dir("l2"));
+    bench.agent(&[
+        "--dir",
+        &dir,
+        "--state-dir",
+        "state2",
+        "--listen",
+        "127.0.0.1:0",
+    ])
+}
+
 #[test]
 fn certificates_and_passwords_change_while_it_runs() {
     let bench = Bench::new();
@@ -253,7 +319,9 @@ fn wrong_web_configurations_keep_an_agent_from_starting() {
         all += &bench.refused(&["run", "--config", "a.toml"], 78);
     }
     let dir = format!("ledger={}", bench.name("l1"));
+    // Who could read there is not known, and nothing is said of it.
     let flags = ["run", "--dir", &dir, "--web-config-file", "none.yml"];
-    all += &bench.refused(&flags, 78);
+    let open = ["--listen", "0.0.0.0:0"];
+    all += &bench.refused(&[&flags[..], &open].concat(), 78);
     insta::assert_snapshot!("web_configurations", all);
 }

@@ -105,6 +105,10 @@ fn a_token_file_that_guards_nothing() {
         make();
         writeln!(transcripts, "# {case}").unwrap();
         transcripts += &bench.refused(&["run", "--config", "a.toml"], 78);
+        let checked = bench.run(&["config", "check", "--config", "a.toml"]);
+        assert_eq!(checked.status.code(), Some(78), "{case}");
+        let said = bench.shorten(&text(&checked.stdout));
+        transcripts += &format!("{}\n\n", said.lines().next().unwrap());
     };
     let content = |content: &str, mode| {
         bench.write("token", content);

@@ -169,6 +169,7 @@ fn a_state_directory_without_permission_is_a_problem_for_as_long_as_it_lasts() {
     let agent = bench.spawn(command);
     let said = agent.wait_problem("the state directory cannot be written by this user");
     assert!(said.contains("DIR/state"), "{said}");
+    assert!(said.contains("are lost at a restart"), "{said}");
     let problems = agent.problems();
     assert_eq!(problems.len(), 1, "{problems:?}");
     assert!(agent.metric("dirkeeper_state_store_ok 0"));

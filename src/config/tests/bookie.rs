@@ -258,6 +258,15 @@ fn enforce_needs_an_admin_server_a_zookeeper_and_an_id() {
     let bad = verdict(&format!("{enforce}id = \"a/b\"\n"));
     assert!(bad.contains("bookie.id = \"a/b\": cannot be"), "{bad}");
     assert!(!bad.contains("neither file says it"), "{bad}");
+    let unread = verdict(&format!("{enforce}conf = \"/nowhere/bk.conf\"\n"));
+    let lines: Vec<_> = unread
+        .lines()
+        .filter(|line| line.starts_with("error"))
+        .collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains("cannot be read"),
+        "{unread}"
+    );
     let all = "admin_url = \"http://127.0.0.1:8080\"\nid = \"10.0.0.3:3181\"\n\
                [zookeeper]\nmetadata_service_uri = \"zk://a\"\n";
     let config = valid(&format!("{enforce}{all}"));

@@ -287,7 +287,7 @@ fn flags_override_the_file_and_are_checked_with_it() {
     );
 
     sources.listen = Some("localhost:9475".to_owned());
-    sources.state_dir = Some(PathBuf::from("state"));
+    sources.state_dir = Some(PathBuf::from("../state"));
     sources.dirs = [
         "data=/x",
         "/x",
@@ -474,7 +474,7 @@ fn a_reload_takes_effect_but_for_what_needs_a_restart() {
     files.write(
         "dirkeeper.toml",
         format!(
-            "listen = \"127.0.0.1:1\"\nlock_memory = true\n[thresholds]\nwarn = 0.5\n{MINIMAL}"
+            "listen = \"127.0.0.1:1\"\nlock_memory = true\ncontrol_token_file = \"/t\"\n[thresholds]\nwarn = 0.5\n{MINIMAL}"
         ),
     );
     let new = reload(&sources, &old).unwrap();

@@ -308,7 +308,7 @@ impl Reader<'_> {
 
 /// A hash as htpasswd -B makes it.
 fn bcrypt_hash(text: &str) -> Result<Secret, Wrong> {
-    let remedy = "make it with: htpasswd -nBC 10 \"\" | tr -d ':\\n'";
+    let remedy = "make it with: htpasswd -nBC 10 USER, which prints USER:HASH";
     let wrong = || Wrong::new("is not a bcrypt hash", remedy);
     let known = ["$2a$", "$2b$", "$2y$"]
         .iter()
