@@ -488,7 +488,7 @@ fn a_refusal_says_whether_the_owner_would_be_refused_too() {
         "a_refusal_says_whether_the_owner_would_be_refused_too",
         |root| {
             do_run("chmod", &["0755", text(root)]);
-            let public = tmpfs(root, "public", "size=64m,mode=755");
+            let public = tmpfs(root, "public", "size=512m,mode=755");
             let (ours, theirs) = (public.join("0755"), public.join("0555"));
             for (path, mode) in [(&ours, "0755"), (&theirs, "0555")] {
                 fs::create_dir(path).unwrap();
