@@ -243,7 +243,8 @@ place, its value and what would be right. Beside a bookie's file the journal dir
 are asked for their size: (journalMaxBackups + 1) × journalMaxSizeMB has to fit below full, for all \
 journals of a file system together. That they do not, or that a size is not known, is a warning, and for \
 the agent a problem with which it starts. So is a hook whose program is not there. A token that cannot be \
-used is an error, as at the start. Exit code 0: valid, 78: not.";
+used is an error, as at the start. No directory is looked at: that does 'dirkeeper check'. Exit code 0: valid, \
+78: not.";
 
 pub(super) const CONFIG_CHECK_END: &str = "\
 Examples:

@@ -128,7 +128,7 @@ pub fn check_human(result: &Result<Config, Problems>) -> String {
                 count => counted(count, "webhook", "webhooks") + ", ",
             };
             let verdict = format!(
-                "the configuration is valid: {}, {}, {webhooks}{}",
+                "the configuration is valid: {}, {}, {webhooks}{}; `dirkeeper check` says how the directories are",
                 counted(config.dirs.len(), "directory", "directories"),
                 counted(config.hooks.len(), "hook", "hooks"),
                 counted(config.warnings.len(), "warning", "warnings"),
