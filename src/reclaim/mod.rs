@@ -6,5 +6,6 @@ pub mod history;
 mod name;
 pub mod plan;
 pub mod scan;
+pub mod state;
 #[cfg(test)]
 mod tests;

@@ -126,6 +126,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
     ),
     ("src/app/token.rs", "the file of the token, once at start"),
     (
+        "src/reclaim/state/",
+        "the file of a command of its own, which nothing of the watch waits for",
+    ),
+    (
         "src/generated.rs",
         "tests only: files of the repository itself",
     ),
