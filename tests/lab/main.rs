@@ -186,6 +186,7 @@ const LONG: &[Fault] = &[
         "reclaim_exactly_the_leaked",
         reclaim::leaked::exactly_the_leaked,
     ),
+    test("reclaim_broker_killed", reclaim::killed::broker_killed),
 ];
 
 /// What all tests run: the newest of each line, and one that a PUT may end.

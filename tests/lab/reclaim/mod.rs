@@ -174,7 +174,9 @@ impl<'a> Program<'a> {
         let told = self.must(&["report", "--marks", "--output", "json"]);
         let document: Value = serde_json::from_str(&told).expect("it is JSON");
         let rows = document["rows"].as_array().expect("it has rows");
-        rows.iter().filter_map(|row| row["ledger"].as_u64()).collect()
+        rows.iter()
+            .filter_map(|row| row["ledger"].as_u64())
+            .collect()
     }
 
     /// Scans until what is named by nobody was so long enough, whoever let it go.
@@ -186,11 +188,30 @@ impl<'a> Program<'a> {
         self.scan();
     }
 
-    /// Marks, waits for the grace and sweeps until no mark is left: how many deletions it took.
+    /// The whole way, once what is named by nobody is so long enough: marks what is of these classes (of R4 what is in
+    /// a list that somebody has looked at), waits for the grace, looks again and deletes.
     pub(crate) fn mark_and_sweep(&self, classes: &str) {
-        self.must(&["mark", "--class", classes, "--execute"]);
-        pass(GRACE);
+        let table = self.must(&[
+            "report", "--by", "ledger", "--class", "r4", "--output", "csv",
+        ]);
+        let list = self.bench.folder().join("confirmed.csv");
+        fs::write(&list, table).expect("the folder is ours");
+        self.must(&[
+            "mark",
+            "--class",
+            classes,
+            "--confirmed",
+            text(&list),
+            "--execute",
+        ]);
+        self.ripen();
         self.must(&["sweep", "--execute"]);
+    }
+
+    /// The grace of all marks passes, and a scan that began after them is there.
+    pub(crate) fn ripen(&self) {
+        pass(GRACE);
+        self.scan();
     }
 }
 

@@ -181,6 +181,11 @@ impl Pulsar {
         (code, body.trim().to_owned())
     }
 
+    /// The same, of which the answer may never come.
+    pub(crate) fn attempt(&self, method: &str, path: &str) {
+        let _ = try_command(self.command("rest", &[method, path]), COMMAND_LIMIT);
+    }
+
     /// The same, which has to succeed.
     pub(crate) fn order(&self, method: &str, path: &str, body: Option<&str>) {
         let (code, answer) = self.rest(method, path, body);
@@ -193,8 +198,7 @@ impl Pulsar {
     /// How long a namespace keeps what was read, in minutes.
     pub(crate) fn retention(&self, namespace: &str, minutes: i64) {
         let size = if minutes == 0 { 0 } else { -1 };
-        let body =
-            format!(r#"{{"retentionTimeInMinutes":{minutes},"retentionSizeInMB":{size}}}"#);
+        let body = format!(r#"{{"retentionTimeInMinutes":{minutes},"retentionSizeInMB":{size}}}"#);
         let path = format!("/admin/v2/namespaces/{namespace}/retention");
         self.order("POST", &path, Some(&body));
     }
@@ -279,6 +283,16 @@ impl Pulsar {
         ids.filter_map(|id| id.parse().ok()).collect()
     }
 
+    /// The ledger of a cursor, by its node.
+    pub(crate) fn cursor_ledger(&self, node: &str) -> u64 {
+        let shown = self.tool(&["show", node]);
+        let id = shown
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("cursorsLedgerId: "));
+        id.and_then(|id| id.parse().ok())
+            .unwrap_or_else(|| panic!("{node} has no ledger:\n{shown}"))
+    }
+
     /// Bytes of all entry logs of all bookies.
     pub(crate) fn entry_logs(&self) -> u64 {
         let bookies = names_in(&self.folder);
@@ -300,13 +314,22 @@ impl Pulsar {
         for bookie in 1..=3 {
             let port = self.port + 30 + bookie;
             let answer = http::call(port, "PUT", "/api/v1/bookie/gc", "", ANSWER_LIMIT);
-            assert!(answer.as_ref().is_ok_and(|(code, _)| *code == 200), "{answer:?}");
+            assert!(
+                answer.as_ref().is_ok_and(|(code, _)| *code == 200),
+                "{answer:?}"
+            );
         }
     }
 
     /// A broker is killed at the next change of a node (or of its children), which `cause` brings about; the
     /// last line says what changed.
-    pub(crate) fn kill_when(&self, broker: &str, path: &str, what: &str, cause: impl FnOnce()) -> String {
+    pub(crate) fn kill_when(
+        &self,
+        broker: &str,
+        path: &str,
+        what: &str,
+        cause: impl FnOnce(),
+    ) -> String {
         let mut killer = self.begin("killwhen", &["killwhen", path, &self.pid(broker), what]);
         killer.wait_line("watching ");
         cause();
@@ -355,7 +378,11 @@ impl Tool {
     /// What it printed in all, once it has ended by itself.
     pub(crate) fn wait_end(&mut self, limit: Duration) -> String {
         let status = wait_exit(&mut self.process, limit);
-        assert!(status.is_some(), "a tool does not end within {limit:?}: {}", self.told());
+        assert!(
+            status.is_some(),
+            "a tool does not end within {limit:?}: {}",
+            self.told()
+        );
         self.told()
     }
 }
