@@ -187,6 +187,10 @@ const LONG: &[Fault] = &[
         reclaim::leaked::exactly_the_leaked,
     ),
     test("reclaim_broker_killed", reclaim::killed::broker_killed),
+    test("reclaim_expired_topics", reclaim::expired::expired_topics),
+    test("reclaim_two_clusters", reclaim::clusters::two_clusters),
+    test("reclaim_killed_anywhere", reclaim::crashed::killed_anywhere),
+    test("reclaim_refused", reclaim::refused::refused),
 ];
 
 /// What all tests run: the newest of each line, and one that a PUT may end.

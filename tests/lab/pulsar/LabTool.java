@@ -71,6 +71,7 @@ public final class LabTool {
         "forget PATH ID...                    remove ledger ids from a managed ledger node (metadata edit)",
         "dump PATH...                         every node from PATH down: version, ids, times, owner, children, hex",
         "set PATH HEX                         write a node's data, and make the node if it is not there",
+        "remove PATH                          delete a node",
         "deny PATH | allow PATH               let nobody read and list a node; undo that",
         "make PLAN...                         ledgers of BookKeeper's own client (see LedgerTool.java)",
         "read DIGEST ID...                    read ledgers from end to end, count and SHA-256 of their entries",
@@ -104,6 +105,7 @@ public final class LabTool {
                 }
             });
             case "set" -> withZk(zk -> set(zk, a[1], HexFormat.of().parseHex(a[2])));
+            case "remove" -> withZk(zk -> zk.delete(a[1], -1));
             case "deny" -> withZk(zk -> rights(zk, a[1], true));
             case "allow" -> withZk(zk -> rights(zk, a[1], false));
             case "make" -> withBookies(bk -> LedgerTool.make(bk, words(a, 1)));
@@ -305,7 +307,7 @@ public final class LabTool {
         stat(path, d, s);
         if (path.startsWith("/schemas/")) {
             System.out.println(TextFormat.printer().printToString(SchemaLocator.parseFrom(d)));
-        } else if (path.startsWith("/managed-ledgers/")) {
+        } else if (path.contains("/managed-ledgers/")) {
             int depth = path.substring(path.lastIndexOf("/persistent/") + 12).split("/").length;
             if (depth == 1) {
                 System.out.println(TextFormat.printer().printToString(ManagedLedgerInfo.parseFrom(d)));

@@ -76,8 +76,21 @@ fn special(pulsar: &Pulsar) {
     }
 }
 
-/// The broker dies, and comes back.
+/// A loaded topic with a half-read subscription: the data it has, and the ledger of the subscription's cursor.
+fn prepared(pulsar: &Pulsar, topic: &str, count: usize) -> (BTreeSet<u64>, u64) {
+    pulsar.produce(&name(topic), count);
+    pulsar.subscribe(&name(topic), "s1", 3);
+    let list = pulsar.list(&format!("{LEAKS}/persistent/{topic}"));
+    let cursor = pulsar.cursor_ledger(&format!("{}/s1", node(topic)));
+    (list.into_iter().collect(), cursor)
+}
+
 fn in_a_trim(pulsar: &Pulsar) {
+    pulsar.order(
+        "DELETE",
+        &format!("{}/subscription/s1", admin("trim")),
+        None,
+    );
     pulsar.retention(LEAKS, 0);
     pulsar.kill_when("broker1", &node("trim"), "data", || {
         pulsar.attempt("POST", &format!("{}/trim", admin("trim")));
@@ -122,6 +135,24 @@ fn settled_orphans(pulsar: &Pulsar) -> BTreeSet<u64> {
     })
 }
 
+/// The new ledgers that a broker made and never listed, whoever's they are.
+fn rolled_over(pulsar: &Pulsar, known: &BTreeSet<u64>) -> BTreeSet<u64> {
+    for number in 0..TRIES {
+        in_a_roll_over(pulsar, number);
+        let orphans = pulsar.orphans();
+        let ledgers = pulsar.ledgers();
+        let is_new = |id: &u64| {
+            let state = ledgers.get(id).map(|ledger| ledger.state.as_str());
+            state == Some("OPEN") && !known.contains(id)
+        };
+        let rolled: BTreeSet<u64> = orphans.into_iter().filter(is_new).collect();
+        if !rolled.is_empty() {
+            return rolled;
+        }
+    }
+    panic!("no roll-over was hit in {TRIES} tries");
+}
+
 /// Each is found, is of the right class, and goes; nothing that is owed is lost.
 pub(crate) fn broker_killed(bench: &Bench) {
     let setup = BROKER
@@ -135,17 +166,10 @@ pub(crate) fn broker_killed(bench: &Bench) {
         pulsar.retention(namespace, 600);
     }
     special(&pulsar);
-    pulsar.produce(&name("trim"), 300);
-    for (topic, count) in [("cursor", 5), ("del", 100), ("del2", 100)] {
-        pulsar.produce(&name(topic), count);
-        pulsar.subscribe(&name(topic), "s1", 3);
-    }
-    pulsar.subscribe(&name("cursor"), "s2", 2);
     let stop = bench.folder().join("stop");
     let words = ["traffic", "public/traffic", TRAFFIC, PACE, text(&stop)];
     let mut traffic = pulsar.begin("traffic", &words);
     traffic.wait_line("running");
-
     let zookeeper = pulsar.zookeeper();
     let program = Program::new(
         bench,
@@ -154,66 +178,43 @@ pub(crate) fn broker_killed(bench: &Bench) {
         &[(&zookeeper, "")],
         "max_deletes = 1000",
     );
-    program.scan();
-    let trimmed: BTreeSet<u64> = pulsar
-        .list(&format!("{LEAKS}/persistent/trim"))
-        .into_iter()
-        .collect();
-    let deleted: BTreeSet<u64> = pulsar
-        .list(&format!("{LEAKS}/persistent/del2"))
-        .into_iter()
-        .collect();
-    let cursors: Vec<u64> = ["cursor/s1", "del/s1"]
-        .iter()
-        .map(|cursor| pulsar.cursor_ledger(&node(cursor)))
-        .collect();
 
+    let (trimmed, _) = prepared(&pulsar, "trim", 200);
+    program.scan();
     in_a_trim(&pulsar);
+    let (_, unsubscribed) = prepared(&pulsar, "cursor", 5);
     program.scan();
     in_an_unsubscribe(&pulsar);
-    in_a_delete(&pulsar, "del", "children");
-    in_a_delete(&pulsar, "del2", "data");
+    let (_, dropped) = prepared(&pulsar, "del", 60);
     program.scan();
-    let mut rolled = BTreeSet::new();
-    for number in 0..TRIES {
-        in_a_roll_over(&pulsar, number);
-        let orphans = pulsar.orphans();
-        let ledgers = pulsar.ledgers();
-        let is_new = |id: &&u64| {
-            let state = ledgers.get(id).map(|ledger| ledger.state.as_str());
-            state == Some("OPEN") && !cursors.contains(id)
-        };
-        rolled = orphans.iter().filter(is_new).copied().collect();
-        if !rolled.is_empty() {
-            break;
-        }
-    }
-    assert!(!rolled.is_empty(), "no roll-over was hit in {TRIES} tries");
+    in_a_delete(&pulsar, "del", "children");
+    let (deleted, _) = prepared(&pulsar, "del2", 60);
+    program.scan();
+    in_a_delete(&pulsar, "del2", "data");
+    let known = pulsar.ledgers().into_keys().collect();
+    let rolled = rolled_over(&pulsar, &known);
 
     program.scan_until_ripe();
     let report = program.report();
-    let class = |id: &u64| report.get(id).map(|judged| judged.class.as_str());
     let orphans = settled_orphans(&pulsar);
-    let [lost_by_trim, lost_by_delete] = [&trimmed, &deleted].map(|list| list & &orphans);
-    println!(
-        "    left behind: {} by the trim, {} by the delete, cursors {cursors:?}, new ledgers {rolled:?}",
-        lost_by_trim.len(),
-        lost_by_delete.len()
-    );
-    assert!(20 <= lost_by_trim.len(), "{lost_by_trim:?}");
-    assert!(5 <= lost_by_delete.len(), "{lost_by_delete:?}");
-    for id in &lost_by_trim | &lost_by_delete {
-        assert_eq!(class(&id), Some("r1"), "ledger {id}");
-    }
-    for id in cursors.iter().filter(|id| orphans.contains(id)) {
+    let cursors = BTreeSet::from([unsubscribed, dropped]);
+    let expected = [
+        (trimmed, 15, &["r1"][..]),
+        (deleted, 4, &["r1", "r2"]),
+        (cursors, 2, &["r1", "r2"]),
+        (rolled, 1, &["r3"]),
+    ];
+    for (made, least, classes) in expected {
+        let left = &made & &orphans;
+        println!("    left behind {left:?}, to be {classes:?}");
         assert!(
-            matches!(class(id), Some("r1" | "r2")),
-            "ledger {id}: {:?}",
-            report.get(id)
+            least <= left.len(),
+            "of {made:?} only {left:?} were left behind"
         );
-    }
-    for id in &rolled & &orphans {
-        assert_eq!(class(&id), Some("r3"), "ledger {id}");
+        for id in left {
+            let judged = report.get(&id).expect("it was scanned");
+            assert!(classes.contains(&judged.class.as_str()), "{}", judged.row);
+        }
     }
 
     program.mark_and_sweep(EVERY);
@@ -226,14 +227,13 @@ pub(crate) fn broker_killed(bench: &Bench) {
         "{told}"
     );
 
-    // Whatever was left behind in the meantime goes the same way; the two walks see the same.
+    // What was left behind in the meantime goes the same way; the two walks see the same.
     let left = settled_orphans(&pulsar);
     program.scan_until_ripe();
     let unnamed = program.of_class(&["r1", "r2", "r3", "r4", "r5", "r6", "r7"]);
     assert_eq!(unnamed, left, "the scan and the lab's own walk differ");
     program.mark_and_sweep(EVERY);
-    let rest = settled_orphans(&pulsar);
-    assert_eq!(rest, BTreeSet::new());
+    assert_eq!(settled_orphans(&pulsar), BTreeSet::new());
     still_whole(&pulsar);
 }
 

@@ -203,6 +203,20 @@ impl Pulsar {
         self.order("POST", &path, Some(&body));
     }
 
+    /// The page of metrics of a broker, on which every loaded topic is, and no other.
+    pub(crate) fn metrics(&self, broker: u16) -> String {
+        let answer = http::call(
+            self.broker_port(broker),
+            "GET",
+            "/metrics/",
+            "",
+            ANSWER_LIMIT,
+        );
+        let (code, page) = answer.expect("a broker shows its metrics");
+        assert_eq!(code, 200, "{page}");
+        page
+    }
+
     /// A command of `LabTool`.
     pub(crate) fn tool(&self, words: &[&str]) -> String {
         self.must("tool", words)
@@ -276,7 +290,12 @@ impl Pulsar {
 
     /// Ledgers in the list of a topic, by its node.
     pub(crate) fn list(&self, topic: &str) -> Vec<u64> {
-        let shown = self.tool(&["show", &format!("/managed-ledgers/{topic}")]);
+        self.list_at("", topic)
+    }
+
+    /// The same of a cluster that has its metadata below this root.
+    pub(crate) fn list_at(&self, root: &str, topic: &str) -> Vec<u64> {
+        let shown = self.tool(&["show", &format!("{root}/managed-ledgers/{topic}")]);
         let ids = shown
             .lines()
             .filter_map(|line| line.trim().strip_prefix("ledgerId: "));
