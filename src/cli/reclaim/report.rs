@@ -1,0 +1,329 @@
+//! What the last scan found, as a table by class, namespace, tenant, owner or ledger.
+
+use std::collections::HashMap;
+
+use super::args::{By, Form};
+use super::form::{Cell, Column, Table, age, moment};
+use crate::health::words::bytes_text;
+use crate::reclaim::plan::class::{Class, Maker, Verdict};
+use crate::reclaim::plan::{LedgerId, Millis};
+use crate::reclaim::scan::ScanInfo;
+
+/// Rows for people, unless they ask for more: a screen.
+const TOP: usize = 20;
+
+/// What a report needs of a ledger.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row<'a> {
+    pub(super) id: LedgerId,
+    /// When it was made.
+    pub(super) made: Millis,
+    /// Of all copies; none while it is not closed.
+    pub(super) bytes: Option<u64>,
+    pub(super) maker: Maker,
+    pub(super) owner: &'a str,
+    pub(super) class: Class,
+    pub(super) verdict: Verdict,
+}
+
+/// What is added up for a line.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    ledgers: u64,
+    bytes: u64,
+    /// Whose bytes are not known.
+    open: u64,
+    deletable: u64,
+    deletable_bytes: u64,
+    waiting: u64,
+    made: Option<(Millis, Millis)>,
+}
+
+impl Sum {
+    fn add(&mut self, row: &Row<'_>) {
+        self.ledgers += 1;
+        self.bytes += row.bytes.unwrap_or_default();
+        self.open += u64::from(row.bytes.is_none());
+        match row.verdict {
+            Verdict::Deletable => {
+                self.deletable += 1;
+                self.deletable_bytes += row.bytes.unwrap_or_default();
+            }
+            Verdict::Wait(_) => self.waiting += 1,
+            Verdict::Keep(_) => {}
+        }
+        let (first, last) = self.made.unwrap_or((row.made, row.made));
+        self.made = Some((first.min(row.made), last.max(row.made)));
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub(super) struct Question {
+    pub(super) by: By,
+    /// Only these; all if empty.
+    pub(super) classes: Vec<Class>,
+    /// At most so many lines, 0 for all; by the form if not given.
+    pub(super) top: Option<usize>,
+    pub(super) form: Form,
+}
+
+/// Takes in one ledger after the other: of a million, only what the lines need is kept.
+pub(super) struct Report {
+    question: Question,
+    classes: [Sum; Class::ALL.len()],
+    groups: HashMap<String, Sum>,
+    ledgers: Vec<(u64, Vec<Cell>)>,
+}
+
+impl Report {
+    pub(super) fn new(question: Question) -> Report {
+        Report {
+            question,
+            classes: [Sum::default(); Class::ALL.len()],
+            groups: HashMap::new(),
+            ledgers: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, row: &Row<'_>) {
+        let wanted = &self.question.classes;
+        if !wanted.is_empty() && !wanted.contains(&row.class) {
+            return;
+        }
+        self.classes[row.class as usize].add(row);
+        let (tenant, namespace) = places(row);
+        let group = match self.question.by {
+            By::Class => return,
+            By::Ledger => {
+                let bytes = row.bytes.unwrap_or_default();
+                self.ledgers.push((bytes, ledger(row)));
+                return;
+            }
+            By::Tenant => tenant,
+            By::Namespace => namespace,
+            By::Owner if row.maker == Maker::Foreign => OTHERS,
+            By::Owner => row.owner,
+        };
+        match self.groups.get_mut(group) {
+            Some(sum) => sum.add(row),
+            None => self.groups.entry(group.to_owned()).or_default().add(row),
+        }
+    }
+
+    pub(super) fn table(self, scan: &ScanInfo, now: Millis) -> Table {
+        let deletable = self.classes.iter().map(|sum| sum.deletable).sum();
+        let bytes = self.classes.iter().map(|sum| sum.deletable_bytes).sum();
+        let waiting = self.classes.iter().map(|sum| sum.waiting).sum();
+        let top = self.question.top.unwrap_or(match self.question.form {
+            Form::Human => TOP,
+            Form::Json | Form::Csv => 0,
+        });
+        let (columns, rows) = match self.question.by {
+            By::Class => by_class(&self.classes),
+            By::Ledger => (LEDGER.to_vec(), largest(self.ledgers)),
+            By::Tenant => (grouped("tenant", "TENANT"), groups(self.groups)),
+            By::Namespace => (grouped("namespace", "NAMESPACE"), groups(self.groups)),
+            By::Owner => (grouped("owner", "OWNER"), groups(self.groups)),
+        };
+        let mut table = Table {
+            about: about(scan),
+            before: vec![heading(scan, now)],
+            columns,
+            rows,
+            after: Vec::new(),
+        };
+        let all = table.rows.len();
+        if 0 < top && top < all && self.question.by != By::Class {
+            table.rows.truncate(top);
+            table.after.push(format!(
+                "the largest {top} of {all}; --top 0 shows all"
+            ));
+        }
+        table.after.extend(next(scan, deletable, bytes, waiting));
+        table
+    }
+}
+
+/// Ledgers that do not say that they are Pulsar's.
+const OTHERS: &str = "(not Pulsar's)";
+
+/// Tenant and namespace of the owner. The namespace of the first format has three parts, and stands before the domain.
+fn places<'a>(row: &Row<'a>) -> (&'a str, &'a str) {
+    if row.maker == Maker::Foreign {
+        return (OTHERS, OTHERS);
+    }
+    let owner = row.owner;
+    let slashes: Vec<usize> = owner.match_indices('/').map(|(at, _)| at).collect();
+    let upto = |part: usize| slashes.get(part).map_or(owner, |at| &owner[..*at]);
+    let part = |number: usize| {
+        let begin = match number {
+            0 => 0,
+            number => slashes.get(number - 1)? + 1,
+        };
+        Some(&owner[begin..slashes.get(number).copied().unwrap_or(owner.len())])
+    };
+    let first_format = row.maker != Maker::Schema && part(3) == Some("persistent");
+    (upto(0), upto(if first_format { 2 } else { 1 }))
+}
+
+const fn column(key: &'static str, heading: &'static str) -> Column {
+    Column { key, heading }
+}
+
+/// The columns of every sum.
+const SUM: [Column; 8] = [
+    column("ledgers", "LEDGERS"),
+    column("bytes", "BYTES"),
+    column("open", "OPEN"),
+    column("deletable", "DELETABLE"),
+    column("deletableBytes", "BYTES"),
+    column("waiting", "WAITING"),
+    column("oldest", "OLDEST"),
+    column("newest", "NEWEST"),
+];
+
+const LEDGER: [Column; 7] = [
+    column("ledger", "LEDGER"),
+    column("class", "CLASS"),
+    column("bytes", "BYTES"),
+    column("made", "AGE"),
+    column("verdict", "VERDICT"),
+    column("owner", "OWNER"),
+    column("reason", "REASON"),
+];
+
+fn grouped(key: &'static str, heading: &'static str) -> Vec<Column> {
+    let first = [column(key, heading)];
+    first.into_iter().chain(SUM).collect()
+}
+
+fn cells(sum: &Sum) -> [Cell; SUM.len()] {
+    let (oldest, newest) = match sum.made {
+        Some((first, last)) => (Cell::Time(first), Cell::Time(last)),
+        None => (Cell::Nothing, Cell::Nothing),
+    };
+    [
+        sum.ledgers.into(),
+        Cell::Bytes(sum.bytes),
+        sum.open.into(),
+        sum.deletable.into(),
+        Cell::Bytes(sum.deletable_bytes),
+        sum.waiting.into(),
+        oldest,
+        newest,
+    ]
+}
+
+fn by_class(sums: &[Sum; Class::ALL.len()]) -> (Vec<Column>, Vec<Vec<Cell>>) {
+    let first = [column("class", "CLASS"), column("meaning", "WHAT")];
+    let columns = first.into_iter().chain(SUM).collect();
+    let there = Class::ALL.into_iter().zip(sums);
+    let rows = there.filter(|(_, sum)| sum.ledgers != 0).map(|(class, sum)| {
+        let first = [class.name().into(), class.words().into()];
+        first.into_iter().chain(cells(sum)).collect()
+    });
+    (columns, rows.collect())
+}
+
+/// By what they would give back, then by all that they hold, then by name.
+fn groups(groups: HashMap<String, Sum>) -> Vec<Vec<Cell>> {
+    let mut groups: Vec<(String, Sum)> = groups.into_iter().collect();
+    groups.sort_by(|(one, a), (other, b)| {
+        let weight = |sum: &Sum| (sum.deletable_bytes, sum.bytes);
+        weight(b).cmp(&weight(a)).then_with(|| one.cmp(other))
+    });
+    let rows = groups.into_iter().map(|(name, sum)| {
+        let first = [Cell::from(name)];
+        first.into_iter().chain(cells(&sum)).collect()
+    });
+    rows.collect()
+}
+
+/// The largest first; those of one size as they were taken in, which is by number.
+fn largest(mut ledgers: Vec<(u64, Vec<Cell>)>) -> Vec<Vec<Cell>> {
+    ledgers.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    ledgers.into_iter().map(|(_, cells)| cells).collect()
+}
+
+fn ledger(row: &Row<'_>) -> Vec<Cell> {
+    let (verdict, reason) = match row.verdict {
+        Verdict::Keep(why) => ("keep", why.into()),
+        Verdict::Wait(why) => ("wait", why.into()),
+        Verdict::Deletable => ("deletable", Cell::Nothing),
+    };
+    let owner = match row.maker {
+        Maker::Foreign => Cell::Nothing,
+        _ => row.owner.into(),
+    };
+    vec![
+        row.id.into(),
+        row.class.name().into(),
+        row.bytes.map_or(Cell::Nothing, Cell::Bytes),
+        Cell::Time(row.made),
+        verdict.into(),
+        owner,
+        reason,
+    ]
+}
+
+fn about(scan: &ScanInfo) -> Vec<(&'static str, Cell)> {
+    let yes = |flag: bool| Cell::from(if flag { "yes" } else { "no" });
+    vec![
+        ("instance", scan.instance.as_str().into()),
+        ("began", Cell::Time(scan.began)),
+        ("ended", Cell::Time(scan.ended)),
+        ("ledgers", scan.ledgers.into()),
+        ("owners", scan.owners.into()),
+        ("requests", scan.requests.into()),
+        ("allClusters", yes(scan.all_clusters)),
+        ("snapshot", yes(scan.is_snapshot)),
+    ]
+}
+
+fn heading(scan: &ScanInfo, now: Millis) -> String {
+    let of = match scan.is_snapshot {
+        true => "a snapshot file of",
+        false => "",
+    };
+    let took = age(scan.began, scan.ended);
+    let part = match &scan.part {
+        Some(part) => format!(", of which {}", part.paths().collect::<Vec<_>>().join(", ")),
+        None => String::new(),
+    };
+    format!(
+        "scan of {of} cluster {}, begun {} ({} ago), {took} long, {} requests: {} ledgers, {} owners{part}",
+        scan.instance,
+        moment(scan.began),
+        age(scan.began, now),
+        scan.requests,
+        scan.ledgers,
+        scan.owners,
+    )
+    .replace("  ", " ")
+}
+
+/// What to do now, in a line or two.
+fn next(scan: &ScanInfo, deletable: u64, bytes: u64, waiting: u64) -> Vec<String> {
+    let mut lines = Vec::new();
+    if deletable != 0 {
+        let bytes = bytes_text(bytes);
+        lines.push(format!(
+            "{deletable} may be marked, with {bytes} in all copies: 'dirkeeper reclaim mark' says which, \
+             'dirkeeper reclaim mark --execute' does it"
+        ));
+    }
+    if waiting != 0 {
+        lines.push(format!(
+            "{waiting} need more time or more scans: scan again, an hour from now or later"
+        ));
+    }
+    if !scan.all_clusters {
+        lines.push(
+            "it was not said that this is every Pulsar cluster on these bookies, so nothing that \
+             would need to know that is deletable: name each with --pulsar-metadata"
+                .to_owned(),
+        );
+    }
+    lines
+}
