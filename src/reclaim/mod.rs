@@ -2,7 +2,10 @@
 //! finds them, a mark makes it known, and after a time of grace, with everything read once more, they are
 //! deleted. `plan` decides and is pure.
 
+pub mod acting;
+pub mod failpoint;
 pub mod history;
+pub mod mark;
 mod name;
 pub mod plan;
 pub mod scan;
