@@ -8,7 +8,10 @@ pub mod history;
 pub mod mark;
 mod name;
 pub mod plan;
+pub mod preflight;
 pub mod scan;
 pub mod state;
+pub mod sweep;
 #[cfg(test)]
 mod tests;
+pub mod undo;
