@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::name;
-use super::plan::class::{Class, Facts, Maker, Named, Owner, Verdict, classify};
+use super::plan::class::{Class, Facts, Maker, Named, Owner, Rules, Verdict, classify};
 use super::plan::evidence::{Known, Witness, compare};
 use super::plan::{LedgerId, Millis};
 use super::scan::{Found, Ledger, OwnerKey};
@@ -48,7 +48,12 @@ pub struct Judged<'a> {
 impl History {
     /// Takes in a complete scan. `all_clusters`: every Pulsar cluster on these bookies was declared. The scan has to be of the
     /// cluster that is remembered.
-    pub fn take<'a>(&mut self, found: &'a Found, all_clusters: bool) -> Vec<Judged<'a>> {
+    pub fn take<'a>(
+        &mut self,
+        found: &'a Found,
+        all_clusters: bool,
+        rules: &Rules,
+    ) -> Vec<Judged<'a>> {
         self.instance = Some(found.instance.clone());
         let mut witnessed = self.compare(found);
         let named = found.owners.values().flat_map(|seen| &seen.ledgers);
@@ -71,7 +76,7 @@ impl History {
                 }
             });
             let facts = facts(ledger, named, suspect.as_ref(), found, all_clusters);
-            let (class, verdict) = classify(&facts);
+            let (class, verdict) = classify(&facts, rules);
             self.suspects
                 .extend(suspect.map(|suspect| (ledger.id, suspect)));
             judged.push(Judged {
