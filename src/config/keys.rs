@@ -449,8 +449,8 @@ keys! {
             "Scans in a row that have to miss an owner before its ledgers are deletable as r2.";
         ReclaimGoneSpan "gone_span", PERIOD_OR_OFF, Is("\"1h\""), Reload,
             "Time over which they have to do so: topics move within seconds, and what was deleted by mistake is restored within minutes.";
-        ReclaimMaxDeletes "max_deletes", PER_PASS, Is("1000"), Reload,
-            "A sweep deletes at most so many ledgers, and never more than a twentieth of all; then it stops and says so.";
+        ReclaimMaxDeletes "max_deletes", PER_PASS, Eg("1000"), Reload,
+            "A sweep deletes at most so many ledgers, then it stops and says so; if not set 1000, or a twentieth of all if that is less.";
         ReclaimDeletesPerSecond "deletes_per_second", Kind::Count { min: 1, max: 1000 }, Is("10"), Reload,
             "Deletions in a second. Each makes every bookie of the ensemble forget a ledger at its next collection.";
         ReclaimBroker "broker_url", Kind::Url, Eg("\"http://broker:8080\""), Reload,

@@ -66,8 +66,8 @@ pub struct ReclaimConfig {
     pub absence: (u32, Duration),
     /// Scans, and the time over which, for an owner that is gone.
     pub gone: (u32, Duration),
-    /// Deletions in a pass.
-    pub max_deletes: u32,
+    /// Deletions in a pass, where it is not by the number of ledgers.
+    pub max_deletes: Option<u32>,
     /// Deletions in a second.
     pub deletes_per_second: u32,
     /// A broker.
@@ -200,7 +200,7 @@ fn config(
             time(Key::ReclaimAbsenceSpan),
         ),
         gone: (count(Key::ReclaimGoneScans), time(Key::ReclaimGoneSpan)),
-        max_deletes: count(Key::ReclaimMaxDeletes),
+        max_deletes: slot(Key::ReclaimMaxDeletes).count(),
         deletes_per_second: count(Key::ReclaimDeletesPerSecond),
         broker_url: slot(Key::ReclaimBroker).text(),
         broker_token_file: slot(Key::ReclaimBrokerToken).path(),

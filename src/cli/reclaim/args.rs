@@ -159,6 +159,9 @@ pub struct MarkArguments {
     /// Which classes, and how long.
     #[command(flatten)]
     pub choice: ChoiceArguments,
+    /// File with the numbers of ledgers of r4 that somebody has looked at: one a line, or 'report --by ledger --output csv'
+    #[arg(long, value_name = "FILE")]
+    pub confirmed: Option<PathBuf>,
     /// Do it; without this it is only said
     #[arg(long)]
     pub execute: bool,
@@ -211,9 +214,9 @@ pub struct SweepArguments {
 /// How much may be deleted.
 #[derive(Debug, Clone, Default, Args)]
 pub struct LimitArguments {
-    /// Delete at most so many, and never more than a twentieth of all ledgers
+    /// Delete at most so many
     ///
-    /// Default: what the configuration says, else 1000.
+    /// Default: what the configuration says, else 1000, or a twentieth of all ledgers if that is less.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub max_deletes: Option<u32>,
     /// Delete also ledgers whose owner is in another ZooKeeper, where no transaction can check it

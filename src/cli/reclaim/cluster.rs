@@ -113,7 +113,7 @@ impl Cluster {
         let (given, pulsars) = declared(arguments, &config)?;
         let store: Arc<dyn MetaStore> = Arc::new(snapshot(file)?);
         let zookeeper = config.zookeeper.as_ref();
-        let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| &zookeeper.ledgers_root);
+        let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| zookeeper.ledgers_root.as_str());
         let ledgers = Ledgers {
             store: Arc::clone(&store),
             root: root.to_owned(),
@@ -123,7 +123,10 @@ impl Cluster {
                 .iter()
                 .map(|one| pulsar(one, Arc::clone(&store)))
                 .collect(),
-            false => vec![beside(&ledgers, &[shown(file)])],
+            false => {
+                let servers = zookeeper.map(|zookeeper| zookeeper.servers.clone());
+                vec![beside(&ledgers, &servers.unwrap_or_else(|| vec![shown(file)]))]
+            }
         };
         Ok(Cluster {
             ledgers,

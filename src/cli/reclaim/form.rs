@@ -59,6 +59,8 @@ pub(super) struct Table {
     pub(super) before: Vec<String>,
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Vec<Cell>>,
+    /// People are shown so many rows; 0 for all.
+    pub(super) most: usize,
     /// Lines after it, for people.
     pub(super) after: Vec<String>,
 }
@@ -84,6 +86,11 @@ impl Table {
             }
             self.aligned(&mut text, terminal, now);
         }
+        let shown = self.shown().len();
+        if shown < self.rows.len() {
+            let more = self.rows.len() - shown;
+            text.push_str(&format!("and {more} more, which --output csv shows too\n"));
+        }
         if !self.after.is_empty() && !self.rows.is_empty() {
             text.push('\n');
         }
@@ -93,8 +100,15 @@ impl Table {
         text
     }
 
+    fn shown(&self) -> &[Vec<Cell>] {
+        match self.most {
+            0 => &self.rows,
+            most => &self.rows[..most.min(self.rows.len())],
+        }
+    }
+
     fn aligned(&self, text: &mut String, terminal: Terminal, now: Millis) {
-        let rows: Vec<Vec<String>> = (self.rows.iter())
+        let rows: Vec<Vec<String>> = (self.shown().iter())
             .map(|row| row.iter().map(|cell| cell.human(now)).collect())
             .collect();
         let width = |index: usize| {
@@ -237,6 +251,7 @@ mod tests {
                 ],
                 vec![" x".into(), 3_u64.into(), Cell::Nothing, Cell::Time(90_000_000)],
             ],
+            most: 0,
             after: vec!["what next".to_owned()],
         }
     }

@@ -2,28 +2,23 @@
 
 use std::collections::HashMap;
 
-use super::args::{By, Form};
+use super::args::By;
 use super::form::{Cell, Column, Table, age, moment};
 use crate::health::words::bytes_text;
-use crate::reclaim::plan::class::{Class, Maker, Verdict};
-use crate::reclaim::plan::{LedgerId, Millis};
-use crate::reclaim::scan::ScanInfo;
+use crate::cluster::ledger::LedgerState;
+use crate::reclaim::history::Ruling;
+use crate::reclaim::plan::Millis;
+use crate::reclaim::plan::class::{Class, Maker};
+use crate::reclaim::scan::{Part, ScanInfo};
+use crate::reclaim::state::history::Stored;
 
 /// Rows for people, unless they ask for more: a screen.
 const TOP: usize = 20;
 
-/// What a report needs of a ledger.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Row<'a> {
-    pub(super) id: LedgerId,
-    /// When it was made.
-    pub(super) made: Millis,
-    /// Of all copies; none while it is not closed.
-    pub(super) bytes: Option<u64>,
-    pub(super) maker: Maker,
-    pub(super) owner: &'a str,
-    pub(super) class: Class,
-    pub(super) verdict: Verdict,
+/// Of all copies; none while it is not closed.
+fn bytes(row: &Stored) -> Option<u64> {
+    let closed = row.state == LedgerState::Closed;
+    closed.then(|| row.length.saturating_mul(row.copies.into()))
 }
 
 /// What is added up for a line.
@@ -40,17 +35,19 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, row: &Row<'_>) {
+    fn add(&mut self, row: &Stored) {
         self.ledgers += 1;
-        self.bytes += row.bytes.unwrap_or_default();
-        self.open += u64::from(row.bytes.is_none());
-        match row.verdict {
-            Verdict::Deletable => {
+        let bytes = bytes(row);
+        self.bytes = self.bytes.saturating_add(bytes.unwrap_or_default());
+        self.open += u64::from(bytes.is_none());
+        match row.ruling {
+            Ruling::Deletable => {
                 self.deletable += 1;
-                self.deletable_bytes += row.bytes.unwrap_or_default();
+                let all = self.deletable_bytes.saturating_add(bytes.unwrap_or_default());
+                self.deletable_bytes = all;
             }
-            Verdict::Wait(_) => self.waiting += 1,
-            Verdict::Keep(_) => {}
+            Ruling::Wait => self.waiting += 1,
+            Ruling::Keep => {}
         }
         let (first, last) = self.made.unwrap_or((row.made, row.made));
         self.made = Some((first.min(row.made), last.max(row.made)));
@@ -63,9 +60,10 @@ pub(super) struct Question {
     pub(super) by: By,
     /// Only these; all if empty.
     pub(super) classes: Vec<Class>,
-    /// At most so many lines, 0 for all; by the form if not given.
+    /// At most so many lines, 0 for all; for people a screen if it is not given.
     pub(super) top: Option<usize>,
-    pub(super) form: Form,
+    /// Only these; all if none is given.
+    pub(super) part: Option<Part>,
 }
 
 /// Takes in one ledger after the other: of a million, only what the lines need is kept.
@@ -86,9 +84,11 @@ impl Report {
         }
     }
 
-    pub(super) fn add(&mut self, row: &Row<'_>) {
-        let wanted = &self.question.classes;
-        if !wanted.is_empty() && !wanted.contains(&row.class) {
+    pub(super) fn add(&mut self, row: &Stored) {
+        let Question { classes, part, .. } = &self.question;
+        let of_class = classes.is_empty() || classes.contains(&row.class);
+        let of_part = part.as_ref().is_none_or(|part| part.has(row.maker, &row.owner));
+        if !of_class || !of_part {
             return;
         }
         self.classes[row.class as usize].add(row);
@@ -96,14 +96,14 @@ impl Report {
         let group = match self.question.by {
             By::Class => return,
             By::Ledger => {
-                let bytes = row.bytes.unwrap_or_default();
+                let bytes = bytes(row).unwrap_or_default();
                 self.ledgers.push((bytes, ledger(row)));
                 return;
             }
             By::Tenant => tenant,
             By::Namespace => namespace,
             By::Owner if row.maker == Maker::Foreign => OTHERS,
-            By::Owner => row.owner,
+            By::Owner => &row.owner,
         };
         match self.groups.get_mut(group) {
             Some(sum) => sum.add(row),
@@ -115,10 +115,6 @@ impl Report {
         let deletable = self.classes.iter().map(|sum| sum.deletable).sum();
         let bytes = self.classes.iter().map(|sum| sum.deletable_bytes).sum();
         let waiting = self.classes.iter().map(|sum| sum.waiting).sum();
-        let top = self.question.top.unwrap_or(match self.question.form {
-            Form::Human => TOP,
-            Form::Json | Form::Csv => 0,
-        });
         let (columns, rows) = match self.question.by {
             By::Class => by_class(&self.classes),
             By::Ledger => (LEDGER.to_vec(), largest(self.ledgers)),
@@ -131,14 +127,12 @@ impl Report {
             before: vec![heading(scan, now)],
             columns,
             rows,
+            most: TOP,
             after: Vec::new(),
         };
-        let all = table.rows.len();
-        if 0 < top && top < all && self.question.by != By::Class {
-            table.rows.truncate(top);
-            table.after.push(format!(
-                "the largest {top} of {all}; --top 0 shows all"
-            ));
+        if let Some(top) = self.question.top {
+            table.most = 0;
+            table.rows.truncate(if top == 0 { usize::MAX } else { top });
         }
         table.after.extend(next(scan, deletable, bytes, waiting));
         table
@@ -149,11 +143,11 @@ impl Report {
 const OTHERS: &str = "(not Pulsar's)";
 
 /// Tenant and namespace of the owner. The namespace of the first format has three parts, and stands before the domain.
-fn places<'a>(row: &Row<'a>) -> (&'a str, &'a str) {
+fn places(row: &Stored) -> (&str, &str) {
     if row.maker == Maker::Foreign {
         return (OTHERS, OTHERS);
     }
-    let owner = row.owner;
+    let owner = row.owner.as_str();
     let slashes: Vec<usize> = owner.match_indices('/').map(|(at, _)| at).collect();
     let upto = |part: usize| slashes.get(part).map_or(owner, |at| &owner[..*at]);
     let part = |number: usize| {
@@ -246,20 +240,24 @@ fn largest(mut ledgers: Vec<(u64, Vec<Cell>)>) -> Vec<Vec<Cell>> {
     ledgers.into_iter().map(|(_, cells)| cells).collect()
 }
 
-fn ledger(row: &Row<'_>) -> Vec<Cell> {
-    let (verdict, reason) = match row.verdict {
-        Verdict::Keep(why) => ("keep", why.into()),
-        Verdict::Wait(why) => ("wait", why.into()),
-        Verdict::Deletable => ("deletable", Cell::Nothing),
+fn ledger(row: &Stored) -> Vec<Cell> {
+    let verdict = match row.ruling {
+        Ruling::Keep => "keep",
+        Ruling::Wait => "wait",
+        Ruling::Deletable => "deletable",
+    };
+    let reason = match row.why.as_str() {
+        "" => Cell::Nothing,
+        why => why.into(),
     };
     let owner = match row.maker {
         Maker::Foreign => Cell::Nothing,
-        _ => row.owner.into(),
+        _ => row.owner.as_str().into(),
     };
     vec![
         row.id.into(),
         row.class.name().into(),
-        row.bytes.map_or(Cell::Nothing, Cell::Bytes),
+        bytes(row).map_or(Cell::Nothing, Cell::Bytes),
         Cell::Time(row.made),
         verdict.into(),
         owner,
