@@ -3,6 +3,8 @@
 //! [`Cluster`].
 
 mod agents;
+mod attempt;
+pub mod broker;
 mod claims;
 #[cfg(test)]
 mod contract;
@@ -10,6 +12,7 @@ mod ensembles;
 pub mod floor;
 #[cfg(test)]
 mod histories;
+pub mod leader;
 pub mod ledger;
 mod lock;
 pub mod memory;
