@@ -4,6 +4,7 @@
 
 mod agents;
 mod attempt;
+pub mod bookie;
 pub mod broker;
 mod claims;
 #[cfg(test)]

@@ -5,6 +5,7 @@
 pub mod acting;
 pub mod failpoint;
 pub mod history;
+pub mod inside;
 pub mod mark;
 mod name;
 pub mod plan;
