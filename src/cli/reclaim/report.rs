@@ -111,6 +111,12 @@ impl Report {
         }
     }
 
+    /// Of each class the ledgers, the bytes of all copies, and how many may be marked.
+    pub(super) fn classes(&self) -> impl Iterator<Item = (Class, u64, u64, u64)> {
+        let sums = Class::ALL.into_iter().zip(&self.classes);
+        sums.map(|(class, sum)| (class, sum.ledgers, sum.bytes, sum.deletable))
+    }
+
     pub(super) fn table(self, scan: &ScanInfo, now: Millis) -> Table {
         let deletable = self.classes.iter().map(|sum| sum.deletable).sum();
         let bytes = self.classes.iter().map(|sum| sum.deletable_bytes).sum();
