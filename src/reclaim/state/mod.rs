@@ -2,6 +2,8 @@
 //! process at a time that writes it. What is handed to [`State::write`] is on the disk when that returns. Blocks on the disk of the
 //! state directory.
 
+pub mod visits;
+
 use std::path::{Path, PathBuf};
 
 use redb::{
