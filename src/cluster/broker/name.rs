@@ -74,6 +74,12 @@ impl TopicName {
             || self.encoded.ends_with("__transaction_pending_ack")
     }
 
+    /// The path of its node below `/managed-ledgers`.
+    #[must_use]
+    pub fn node(&self) -> String {
+        format!("{}/{DOMAIN}/{}", self.namespace, self.encoded)
+    }
+
     /// The path at a broker, without a final slash.
     pub(super) fn path(&self) -> String {
         let version = if self.is_of_old() { "" } else { "/v2" };
@@ -107,6 +113,7 @@ mod tests {
             Some(name) => {
                 let old = if name.is_of_old() { " (old)" } else { "" };
                 let own = if name.is_of_system() { " (system)" } else { "" };
+                assert_eq!(name.node(), below);
                 format!("{below}: {name} at {}{old}{own}", name.path())
             }
         };
