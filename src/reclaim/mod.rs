@@ -13,6 +13,7 @@ pub mod preflight;
 pub mod scan;
 pub mod state;
 pub mod sweep;
+pub mod trim;
 #[cfg(test)]
 mod tests;
 pub mod undo;

@@ -193,6 +193,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "its beats, the limit of a registration, each beside its reason",
     ),
     (
+        "src/reclaim/trim/",
+        "the pace of its visits, and between two looks at a list that is to become shorter",
+    ),
+    (
         "src/cluster/",
         "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
     ),

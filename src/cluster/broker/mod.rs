@@ -5,6 +5,8 @@
 mod loaded;
 mod name;
 #[cfg(test)]
+pub(crate) mod stub;
+#[cfg(test)]
 mod tests;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -74,6 +74,12 @@ impl TopicName {
             || self.encoded.ends_with("__transaction_pending_ack")
     }
 
+    /// The path of its node below `/managed-ledgers`.
+    #[must_use]
+    pub fn node(&self) -> String {
+        format!("{}/{DOMAIN}/{}", self.namespace, self.encoded)
+    }
+
     /// The path at a broker, without a final slash.
     pub(super) fn path(&self) -> String {
         let version = if self.is_of_old() { "" } else { "/v2" };
@@ -107,6 +113,7 @@ mod tests {
             Some(name) => {
                 let old = if name.is_of_old() { " (old)" } else { "" };
                 let own = if name.is_of_system() { " (system)" } else { "" };
+                assert_eq!(name.node(), below);
                 format!("{below}: {name} at {}{old}{own}", name.path())
             }
         };
@@ -133,7 +140,7 @@ mod tests {
         a/b/persistent/c%2Fd+%C3%A9%2B*: persistent://a/b/c/d é+* at /admin/v2/persistent/a/b/c%2Fd+%C3%A9%2B*
         a/b/persistent/50%25: persistent://a/b/50% at /admin/v2/persistent/a/b/50%25
         a/b/persistent/c/cursor: none
-        prop/cl/ns/persistent/c: persistent://prop/cl/ns/c at /admin/persistent/prop/cl/ns/c
+        prop/cl/ns/persistent/c: persistent://prop/cl/ns/c at /admin/persistent/prop/cl/ns/c (old)
         prop/cl/ns/persistent/c/cursor: none
         pulsar/lab/127.0.0.1:24171/persistent/healthcheck: persistent://pulsar/lab/127.0.0.1:24171/healthcheck at /admin/persistent/pulsar/lab/127.0.0.1:24171/healthcheck (old) (system)
         pulsar/system/persistent/__transaction_log_0: persistent://pulsar/system/__transaction_log_0 at /admin/v2/persistent/pulsar/system/__transaction_log_0 (system)

@@ -4,6 +4,7 @@
 
 mod cluster;
 pub mod marks;
+pub mod visits;
 
 use std::path::{Path, PathBuf};
 
