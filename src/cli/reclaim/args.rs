@@ -272,6 +272,14 @@ pub struct BrokerArguments {
     /// File with the token for the brokers
     #[arg(long, value_name = "FILE")]
     pub broker_token_file: Option<PathBuf>,
+    /// File with the authorities (PEM) for the brokers' certificates
+    ///
+    /// Default: those that this machine trusts.
+    #[arg(long, value_name = "FILE")]
+    pub broker_ca_file: Option<PathBuf>,
+    /// The brokers' cluster, where they know several
+    #[arg(long, value_name = "NAME")]
+    pub broker_cluster: Option<String>,
 }
 
 /// `reclaim run`.

@@ -16,9 +16,11 @@ use crate::config::{
     self, PulsarMetadata, ReclaimConfig, ReclaimSources, ZooKeeperConfig, same_servers,
 };
 use crate::document::shown;
+use crate::reclaim::inside::Entries;
 use crate::reclaim::plan::Millis;
 use crate::reclaim::scan::{Ledgers, Pulsar};
 use crate::reclaim::state::{FILE, State, StateError};
+use crate::reclaim::undo::Holders;
 
 /// How long a first answer is waited for: an ensemble that serves has elected its leader by then, and nobody likes to
 /// wait longer to be told of a slip in an address.
@@ -38,6 +40,9 @@ pub(super) struct Cluster {
     pub(super) snapshot_of: Option<Millis>,
     pub(super) clock: Clock,
     paced: Vec<Arc<Paced<ZooKeeper>>>,
+    servers: Option<Servers>,
+    /// The servers of each Pulsar cluster, where they are declared.
+    places: Vec<Vec<String>>,
 }
 
 /// A ZooKeeper, by its servers.
@@ -83,6 +88,10 @@ impl Cluster {
             store: open(&zookeeper.servers),
             root: zookeeper.ledgers_root.clone(),
         };
+        let places = match given {
+            true => pulsars.iter().map(|one| one.servers.clone()).collect(),
+            false => vec![zookeeper.servers.clone()],
+        };
         let pulsars = match given {
             true => pulsars
                 .iter()
@@ -100,6 +109,8 @@ impl Cluster {
             snapshot_of: None,
             clock,
             paced,
+            places,
+            servers: Some(servers),
             config,
         })
     }
@@ -135,8 +146,35 @@ impl Cluster {
             snapshot_of: Some(written(file)?),
             clock: Clock::start(),
             paced: Vec::new(),
+            places: Vec::new(),
+            servers: None,
             config,
         })
+    }
+
+    /// The ZooKeeper of the first Pulsar cluster in a session of its own, without a pace: how fast it answers is
+    /// seen there.
+    pub(super) async fn bare(&self) -> Result<Arc<dyn MetaStore>, Failure> {
+        let servers = Servers {
+            servers: self.places.first().cloned().unwrap_or_default(),
+            ..self.servers.clone().unwrap_or_default()
+        };
+        let one = Store {
+            servers: servers.servers.clone(),
+            store: Arc::new(ZooKeeper::start(servers, self.clock.clone())),
+        };
+        connected(&one).await?;
+        Ok(one.store)
+    }
+
+    /// Who reads inside ledgers.
+    pub(super) fn entries(&self) -> Option<&dyn Entries> {
+        None
+    }
+
+    /// Who asks bookies what they have.
+    pub(super) fn holders(&self) -> Option<&dyn Holders> {
+        None
     }
 
     /// Requests that were made so far.

@@ -8,9 +8,13 @@ pub(super) mod help;
 mod known;
 mod mark;
 mod office;
+mod passes;
 mod progress;
 mod report;
+mod run;
 mod scan;
+mod textfile;
+mod trim;
 mod undo;
 
 use std::io::IsTerminal;
@@ -32,10 +36,8 @@ pub fn run(command: &ReclaimCommand) -> Result<Exit, Failure> {
         ReclaimCommand::Mark(arguments) => mark::mark(arguments),
         ReclaimCommand::Sweep(arguments) => mark::sweep(arguments),
         ReclaimCommand::Undo(arguments) => undo::run(arguments),
-        ReclaimCommand::Trim(_) | ReclaimCommand::Run(_) => Err(Failure::new(
-            Exit::FAILED,
-            anyhow::anyhow!("not in this version"),
-        )),
+        ReclaimCommand::Trim(arguments) => trim::run(arguments),
+        ReclaimCommand::Run(arguments) => run::run(arguments),
     }
 }
 
