@@ -3,6 +3,7 @@
 //! [`Cluster`].
 
 mod agents;
+pub mod bookie;
 mod claims;
 #[cfg(test)]
 mod contract;

@@ -3,6 +3,7 @@
 //! deleted. `plan` decides and is pure.
 
 pub mod history;
+pub mod inside;
 mod name;
 pub mod plan;
 pub mod scan;
