@@ -4,6 +4,7 @@
 
 pub mod history;
 pub mod inside;
+mod judge;
 mod name;
 pub mod plan;
 pub mod scan;

@@ -3,11 +3,14 @@
 //! what cannot be read at all is an error, for an owner that was not read is no owner of nothing.
 
 mod compressed;
+mod inside;
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 use thiserror::Error;
+
+pub use inside::{compacted_ledger, older_versions};
 
 /// Names of a cursor's properties that hold the ledger of a bucket of delayed messages.
 const BUCKET_PREFIX: &str = "#pulsar.internal.delayed.bucket";
@@ -79,6 +82,8 @@ pub struct SchemaLocator {
     pub positions: Vec<Position>,
     /// The index goes back to the first version, so that nothing older is named elsewhere.
     pub is_whole: bool,
+    /// Where the oldest of them is, whose entry names older ones.
+    pub oldest: Option<Position>,
 }
 
 /// Why a node is not understood.
@@ -136,20 +141,28 @@ impl SchemaLocator {
     pub fn decode(bytes: &[u8]) -> Result<SchemaLocator, PulsarError> {
         let raw: RawLocator = read(bytes)?;
         let info = raw.info.ok_or(PulsarError::Missing("the newest version"))?;
-        let mut positions = Vec::with_capacity(1 + raw.index.len());
-        let all = || std::iter::once(&info).chain(&raw.index);
-        let is_whole = all().any(|entry| entry.version == Some(0));
-        for entry in std::iter::once(info).chain(raw.index) {
-            let position = entry.position.ok_or(PulsarError::Missing("a position"))?;
-            positions.push(position.checked()?);
-        }
-        positions.sort_unstable();
-        positions.dedup();
-        Ok(SchemaLocator {
-            positions,
-            is_whole,
-        })
+        versions(std::iter::once(info).chain(raw.index))
     }
+}
+
+/// Versions of a schema, in any order.
+fn versions(all: impl Iterator<Item = RawIndex>) -> Result<SchemaLocator, PulsarError> {
+    let mut some = Vec::new();
+    for one in all {
+        let position = one.position.ok_or(PulsarError::Missing("a position"))?;
+        some.push((one.version, position.checked()?));
+    }
+    // One without a version is not known to be the oldest.
+    let numbered = some.iter().filter_map(|(version, at)| Some((*version.as_ref()?, *at)));
+    let oldest = numbered.min_by_key(|(version, _)| *version);
+    let mut positions: Vec<_> = some.into_iter().map(|(_, at)| at).collect();
+    positions.sort_unstable();
+    positions.dedup();
+    Ok(SchemaLocator {
+        positions,
+        is_whole: oldest.is_some_and(|(version, _)| version == 0),
+        oldest: oldest.map(|(_, at)| at),
+    })
 }
 
 fn read<T: Message + Default>(bytes: &[u8]) -> Result<T, PulsarError> {

@@ -104,7 +104,7 @@ impl Scan<'_> {
     /// The ids of all ledgers.
     pub(super) async fn list(&mut self) -> Result<(), ScanError> {
         loop {
-            let folders = self.state.folders(Tree::Ledgers, READS_AT_ONCE)?;
+            let folders = self.state.folders(Tree::Ledgers, 0, READS_AT_ONCE)?;
             if folders.is_empty() {
                 return Ok(());
             }

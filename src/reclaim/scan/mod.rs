@@ -10,8 +10,6 @@ mod ledgers;
 mod owners;
 mod part;
 mod reach;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::inside::Entries;
-use super::judge;
+use super::judge::Judge;
 use super::plan::class::{Class, Maker};
 use super::plan::evidence::Seen;
 use super::plan::{HOUR, LedgerId, Millis};
@@ -29,6 +27,8 @@ use crate::clock::Clock;
 use crate::cluster::ledger::LedgerState;
 use crate::cluster::store::MetaStore;
 pub use error::ScanError;
+pub(super) use inside::Inside;
+pub(super) use owners::COMPACTION;
 pub use part::Part;
 use reach::Reach;
 
@@ -359,7 +359,21 @@ impl<'a> Scan<'a> {
             is_snapshot: self.options.snapshot_of.is_some(),
             classes: [0; Class::ALL.len()],
         };
-        judge::judge(self.state, self.sources, self.reach, info, self.progress).await
+        let (sources, layout, reach) = (self.sources, self.layout, self.reach);
+        let inside = sources.entries.map(|entries| Inside {
+            sources,
+            layout,
+            reach,
+            entries,
+        });
+        let judge = Judge {
+            state: self.state,
+            inside,
+            info,
+            progress: self.progress,
+            asked: 0,
+        };
+        judge.all().await
     }
 
     /// What was read is on the disk, and the next step begins.

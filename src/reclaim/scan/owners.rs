@@ -1,7 +1,7 @@
 //! Who names ledgers: every node of Pulsar's trees, whatever its depth.
 
 use super::ledgers::limited;
-use super::{BATCH, Hidden, OwnerKey, Pulsar, Reading, Scan, ScanError, Seen};
+use super::{BATCH, Hidden, MOST_WAITING, OwnerKey, Pulsar, Reading, Scan, ScanError, Seen};
 use crate::cluster::pulsar::{ManagedCursor, ManagedLedger, Node, PulsarError, SchemaLocator};
 use crate::cluster::store::{READS_AT_ONCE, Stat};
 use crate::reclaim::plan::LedgerId;
@@ -114,11 +114,11 @@ impl Scan<'_> {
             // One store after the other.
             for (cluster, pulsar) in (0..).zip(self.sources.pulsars) {
                 loop {
-                    let mut folders = self.state.folders_of(tree, cluster, READS_AT_ONCE)?;
+                    let folders = self.state.folders(tree, cluster, BATCH)?;
                     if folders.is_empty() {
                         break;
                     }
-                    self.some(pulsar, &mut folders).await?;
+                    self.some(pulsar, &folders).await?;
                     // The next folders are taken from the disk.
                     self.commit()?;
                 }
@@ -127,33 +127,29 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The children of a few folders, from where each of them was left.
+    /// The children of some of these folders, from where each of them was left.
     async fn some(
         &mut self,
         pulsar: &Pulsar,
-        folders: &mut [(Folder, String)],
+        mut folders: &[(Folder, String)],
     ) -> Result<(), ScanError> {
-        let paths: Vec<_> = folders
-            .iter()
-            .map(|(folder, _)| format!("{}{}", pulsar.root, folder.path))
-            .collect();
-        let lists = self.reach.children_all(&*pulsar.store, &paths).await?;
         let mut children = Vec::new();
-        for ((number, (folder, after)), (path, names)) in
-            folders.iter().enumerate().zip(paths.iter().zip(&lists))
-        {
-            limited(path, names)?;
-            if DEEPEST < folder.depth && !names.is_empty() {
-                return Err(ScanError::TooDeep { path: path.clone() });
+        let mut listed = 0;
+        for some in folders.chunks(READS_AT_ONCE) {
+            self.names(pulsar, some, listed, &mut children).await?;
+            listed += some.len();
+            if MOST_WAITING <= children.len() {
+                break;
             }
-            let rest = names.iter().filter(|name| after.as_str() < name.as_str());
-            children.extend(rest.map(|name| (number, name)));
         }
+        folders = &folders[..listed];
         let mut done = 0;
         for some in children.chunks(BATCH) {
             let paths: Vec<_> = some
                 .iter()
-                .map(|(number, name)| format!("{}/{name}", paths[*number]))
+                .map(|(number, name)| {
+                    format!("{}{}/{name}", pulsar.root, folders[*number].0.path)
+                })
                 .collect();
             let read = self.reach.get_all(&*pulsar.store, &paths).await?;
             for ((number, name), node) in some.iter().zip(read) {
@@ -168,12 +164,36 @@ impl Scan<'_> {
                 let ready = folders[done..*number].iter();
                 self.waiting.done.extend(ready.map(|(folder, _)| folder.clone()));
                 done = *number;
-                self.waiting.after.push((folders[done].0.clone(), (*name).clone()));
+                self.waiting.after.push((folders[done].0.clone(), name.clone()));
             }
             self.committed()?;
         }
         let rest = folders[done..].iter();
         self.waiting.done.extend(rest.map(|(folder, _)| folder.clone()));
+        Ok(())
+    }
+
+    /// The names of all children that were not read yet, with the number of their folder.
+    async fn names(
+        &self,
+        pulsar: &Pulsar,
+        folders: &[(Folder, String)],
+        first: usize,
+        children: &mut Vec<(usize, String)>,
+    ) -> Result<(), ScanError> {
+        let paths = folders.iter().map(|(folder, _)| format!("{}{}", pulsar.root, folder.path));
+        let paths: Vec<_> = paths.collect();
+        let lists = self.reach.children_all(&*pulsar.store, &paths).await?;
+        for (((number, (folder, after)), path), names) in
+            (first..).zip(folders).zip(paths).zip(lists)
+        {
+            limited(&path, &names)?;
+            if DEEPEST < folder.depth && !names.is_empty() {
+                return Err(ScanError::TooDeep { path });
+            }
+            let rest = names.into_iter().filter(|name| after < name);
+            children.extend(rest.map(|name| (number, name)));
+        }
         Ok(())
     }
 

@@ -23,9 +23,16 @@ impl Part {
         }
     }
 
-    /// The namespaces and topics, as paths.
-    pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.namespaces.iter().chain(&self.topics).map(String::as_str)
+    /// As `tenant/namespace`.
+    #[must_use]
+    pub fn namespaces(&self) -> &[String] {
+        &self.namespaces
+    }
+
+    /// As paths below `/managed-ledgers`.
+    #[must_use]
+    pub fn topics(&self) -> &[String] {
+        &self.topics
     }
 
     /// Whether a ledger of that maker and owner belongs to it.
@@ -49,7 +56,8 @@ impl Part {
     }
 
     fn has_topic(&self, path: &str) -> bool {
-        self.paths().any(|part| is_in(path, part))
+        let mut parts = self.namespaces.iter().chain(&self.topics);
+        parts.any(|part| is_in(path, part))
     }
 
     /// A schema's path has no domain, and is that of all partitions.

@@ -2,6 +2,10 @@
 //! process at a time that writes it. What is handed to [`State::write`] is on the disk when that returns. Blocks on the disk of the
 //! state directory.
 
+pub(super) mod history;
+mod rows;
+pub(super) mod scan;
+
 use std::path::{Path, PathBuf};
 
 use redb::{
@@ -9,6 +13,8 @@ use redb::{
     WriteTransaction,
 };
 use thiserror::Error;
+
+pub use history::Stored;
 
 /// The file, in the state directory.
 pub const FILE: &str = "reclaim.redb";
