@@ -7,13 +7,13 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::failpoint::Failpoints;
-use super::history::{History, Judged, Suspect};
-use super::plan::class::{Class, Maker, Rules, Verdict};
+use super::history::Ruling;
+use super::plan::class::{Class, Maker, Rules};
 use super::plan::evidence::Witness;
 use super::plan::{LedgerId, Millis};
-use super::scan::{Found, Ledgers, OwnerKey, Pulsar};
+use super::scan::{Ledgers, OwnerKey, Part, Pulsar};
 use super::state::marks::Mark;
-use super::state::{State, StateError};
+use super::state::{State, StateError, Stored};
 use crate::clock::Clock;
 use crate::cluster::ledger::{Layout, LayoutError};
 use crate::cluster::store::{MetaStore, StoreError};
@@ -45,6 +45,8 @@ pub struct LastScan {
     pub instance: String,
     /// Every Pulsar cluster on these bookies was declared.
     pub all_clusters: bool,
+    /// Only ledgers of this part were judged.
+    pub part: Option<Part>,
     /// How many ledgers there were.
     pub ledgers: u64,
     /// All that are not referenced.
@@ -65,11 +67,13 @@ pub struct Candidate {
     /// Who made it.
     pub maker: Maker,
     /// Its owner by its own word.
-    pub owner: Arc<str>,
+    pub owner: String,
     /// What is known about who references it.
     pub class: Class,
     /// What may be done.
-    pub verdict: Verdict,
+    pub ruling: Ruling,
+    /// Why not more.
+    pub why: String,
     /// The first scan that found it so.
     pub first: Millis,
     /// How many did.
@@ -78,26 +82,38 @@ pub struct Candidate {
     pub witness: Option<(OwnerKey, Witness)>,
 }
 
+/// Owners read at a time.
+const CHUNK: usize = 4096;
+
 impl LastScan {
-    /// From a scan that was just taken in.
-    #[must_use]
-    pub fn of(
-        found: &Found,
-        history: &History,
-        judged: &[Judged<'_>],
-        all_clusters: bool,
-    ) -> LastScan {
-        let candidate = |judged: &Judged<'_>| {
-            let suspect = history.suspects.get(&judged.ledger.id)?;
-            Some((judged.ledger.id, Candidate::of(judged, suspect)))
+    /// The last complete scan that is remembered; nothing that could be deleted if there is none.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn read(state: &State) -> Result<LastScan, StateError> {
+        let Some(info) = state.last_scan()? else {
+            return Ok(LastScan::default());
         };
-        LastScan {
-            began: found.began,
-            instance: found.instance.clone(),
-            all_clusters,
-            ledgers: found.ledgers.len() as u64,
-            suspects: judged.iter().filter_map(candidate).collect(),
-            owners: found.owners.keys().cloned().collect(),
+        let mut last = LastScan {
+            began: info.began,
+            instance: info.instance,
+            all_clusters: info.all_clusters,
+            part: info.part,
+            ledgers: info.ledgers,
+            ..LastScan::default()
+        };
+        state.for_each_judged(|stored| {
+            last.suspects
+                .extend(Candidate::of(stored).map(|candidate| (stored.id, candidate)));
+        })?;
+        let mut after: Option<OwnerKey> = None;
+        loop {
+            let known = state.known_after(false, after.as_ref(), CHUNK)?;
+            let Some((end, _)) = known.last() else {
+                return Ok(last);
+            };
+            after = Some(end.clone());
+            last.owners.extend(known.into_iter().map(|(key, _)| key));
         }
     }
 
@@ -105,9 +121,15 @@ impl LastScan {
     #[must_use]
     pub fn confirms(&self, mark: &Mark) -> Confirmed<'_> {
         if self.began <= mark.marked_at {
-            return Confirmed::NotYet("it takes a complete scan that began after the mark");
+            let why = "it takes a complete scan that began after the mark";
+            return Confirmed::NotYet(why.to_owned());
         }
         let Some(candidate) = self.suspects.get(&mark.id) else {
+            let is_other = |part: &Part| !part.has_owner(&mark.owner.path);
+            if self.part.as_ref().is_some_and(is_other) {
+                let why = "the last scan looked at other topics only";
+                return Confirmed::NotYet(why.to_owned());
+            }
             return Confirmed::Not("the last scan found it referenced, or not at all".to_owned());
         };
         if candidate.created != mark.node.created {
@@ -116,30 +138,32 @@ impl LastScan {
         if candidate.version != mark.node.version {
             return Confirmed::Not("its metadata was changed".to_owned());
         }
-        match candidate.verdict {
-            Verdict::Deletable if candidate.class == mark.class => Confirmed::Yes(candidate),
-            Verdict::Deletable => Confirmed::Not(format!("its class is {} now", candidate.class)),
-            Verdict::Keep(why) => Confirmed::Not(why.to_owned()),
-            Verdict::Wait(why) => Confirmed::NotYet(why),
+        match candidate.ruling {
+            Ruling::Deletable if candidate.class == mark.class => Confirmed::Yes(candidate),
+            Ruling::Deletable => Confirmed::Not(format!("its class is {} now", candidate.class)),
+            Ruling::Keep => Confirmed::Not(candidate.why.clone()),
+            Ruling::Wait => Confirmed::NotYet(candidate.why.clone()),
         }
     }
 }
 
 impl Candidate {
-    fn of(judged: &Judged<'_>, suspect: &Suspect) -> Candidate {
-        let ledger = judged.ledger;
-        Candidate {
-            created: ledger.created,
-            version: ledger.version,
-            size: (ledger.length, ledger.copies),
-            maker: ledger.maker,
-            owner: Arc::clone(&ledger.owner),
-            class: judged.class,
-            verdict: judged.verdict,
+    /// None for what is referenced.
+    fn of(stored: &Stored) -> Option<Candidate> {
+        let suspect = stored.suspect.as_ref()?;
+        Some(Candidate {
+            created: stored.created,
+            version: stored.version,
+            size: (stored.length, stored.copies),
+            maker: stored.maker,
+            owner: stored.owner.clone(),
+            class: stored.class,
+            ruling: stored.ruling,
+            why: stored.why.clone(),
             first: suspect.first,
             scans: suspect.scans,
             witness: suspect.witness.clone(),
-        }
+        })
     }
 }
 
@@ -149,7 +173,7 @@ pub enum Confirmed<'a> {
     /// Nothing has changed.
     Yes(&'a Candidate),
     /// Nothing can be said yet.
-    NotYet(&'static str),
+    NotYet(String),
     /// The mark is wrong by now.
     Not(String),
 }

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 
 use super::acting::{Acting, Candidate, Confirmed, LastScan, Stop, at};
 use super::failpoint::Failpoint;
-use super::plan::class::{Class, Maker, Verdict};
+use super::history::Ruling;
+use super::plan::class::{Class, Maker};
 use super::plan::evidence::Witness;
 use super::plan::{LedgerId, Millis};
+use super::scan::Part;
 use super::state::marks::{Evidence, Mark, NodeOf, OwnerOf, Phase, What};
 use super::state::{State, StateError};
 use crate::cluster::store::get_all;
@@ -22,6 +24,8 @@ pub struct MarkOptions {
     pub classes: BTreeSet<Class>,
     /// Ledgers of R4 that somebody has looked at and agreed to.
     pub confirmed: BTreeSet<LedgerId>,
+    /// Only ledgers of this part.
+    pub part: Option<Part>,
     /// Otherwise nothing is written.
     pub execute: bool,
 }
@@ -32,6 +36,7 @@ impl Default for MarkOptions {
         MarkOptions {
             classes: [Class::Trimmed, Class::OwnerGone, Class::Offloaded].into(),
             confirmed: BTreeSet::new(),
+            part: None,
             execute: false,
         }
     }
@@ -96,8 +101,10 @@ async fn mark_all(
     let standing = review(acting, last, options.execute, marked).await?;
     let mut found = Vec::new();
     for (id, candidate) in &last.suspects {
-        let is_asked = options.classes.contains(&candidate.class);
-        if candidate.verdict != Verdict::Deletable || !is_asked || standing.contains(id) {
+        let is_in = |part: &Part| part.has(candidate.maker, &candidate.owner);
+        let is_asked = options.classes.contains(&candidate.class)
+            && options.part.as_ref().is_none_or(is_in);
+        if candidate.ruling != Ruling::Deletable || !is_asked || standing.contains(id) {
             continue;
         }
         let Some(grace) = acting.rules.grace(candidate.class) else {
@@ -174,7 +181,7 @@ async fn review(
     acting.state.for_each_mark(|mark| {
         let confirmed = match mark.phase {
             Phase::Marked => last.confirms(&mark),
-            Phase::Deleting => Confirmed::NotYet("its deletion was begun"),
+            Phase::Deleting => Confirmed::NotYet("its deletion was begun".to_owned()),
         };
         match confirmed {
             Confirmed::Yes(_) | Confirmed::NotYet(_) => drop(standing.insert(mark.id)),

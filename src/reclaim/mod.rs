@@ -6,6 +6,7 @@ pub mod acting;
 pub mod failpoint;
 pub mod history;
 pub mod inside;
+mod judge;
 pub mod mark;
 mod name;
 pub mod plan;

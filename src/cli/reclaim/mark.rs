@@ -28,7 +28,7 @@ const LARGEST: u64 = 64 << 20;
 
 /// `reclaim mark`.
 pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
-    block_on(async {
+    block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
         let state = cluster.state()?;
         let last = last_scan(&cluster, &state)?;
@@ -48,7 +48,7 @@ pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
 
 /// `reclaim sweep`.
 pub(super) fn sweep(arguments: &SweepArguments) -> Result<Exit, Failure> {
-    block_on(async {
+    block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
         let state = cluster.state()?;
         let last = last_scan(&cluster, &state)?;
@@ -188,10 +188,10 @@ fn marked_table(
 ) -> (Table, Option<Stop>) {
     let mut rows = Vec::new();
     let mut bytes: u64 = 0;
-    let suspect = |id| last.suspects.get(id);
+    let suspect = |id: LedgerId| last.suspects.get(&id);
     for planned in &marked.marked {
         bytes = bytes.saturating_add(planned.bytes);
-        let candidate = suspect(&planned.id);
+        let candidate = suspect(planned.id);
         rows.push(vec![
             "mark".into(),
             planned.id.into(),
@@ -206,7 +206,7 @@ fn marked_table(
     let dropped = dropped.map(|(id, why)| ("drop", *id, why.as_str()));
     let skipped = marked.skipped.iter().map(|(id, why)| ("skip", *id, *why));
     for (what, id, why) in dropped.chain(skipped) {
-        let candidate = suspect(&id);
+        let candidate = suspect(id);
         rows.push(vec![
             what.into(),
             id.into(),

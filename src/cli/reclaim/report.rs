@@ -10,7 +10,7 @@ use crate::reclaim::history::Ruling;
 use crate::reclaim::plan::Millis;
 use crate::reclaim::plan::class::{Class, Maker};
 use crate::reclaim::scan::{Part, ScanInfo};
-use crate::reclaim::state::history::Stored;
+use crate::reclaim::state::Stored;
 
 /// Rows for people, unless they ask for more: a screen.
 const TOP: usize = 20;
@@ -292,7 +292,10 @@ fn heading(scan: &ScanInfo, now: Millis) -> String {
     };
     let took = age(scan.began, scan.ended);
     let part = match &scan.part {
-        Some(part) => format!(", of which {}", part.paths().collect::<Vec<_>>().join(", ")),
+        Some(part) => {
+            let all = [part.namespaces(), part.topics()].concat();
+            format!(", of which {}", all.join(", "))
+        }
         None => String::new(),
     };
     format!(

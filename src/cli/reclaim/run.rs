@@ -33,7 +33,7 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 /// `reclaim run`: 0 when a signal ended it.
 pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
     let _log = app::start_log(LogLevel::Info);
-    block_on(async {
+    block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
         let mut runner = Runner {
             watcher: Watcher::new(cluster.clock.clone())?,

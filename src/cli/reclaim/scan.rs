@@ -16,7 +16,7 @@ use crate::reclaim::state::State;
 /// `reclaim scan`.
 pub(super) fn scan(arguments: &ScanArguments) -> Result<Exit, Failure> {
     let _log = log();
-    block_on(async {
+    block_on::<_, Failure>(async {
         let cluster = match &arguments.snapshot {
             Some(file) => Cluster::of_file(&arguments.cluster, file)?,
             None => Cluster::open(&arguments.cluster).await?,

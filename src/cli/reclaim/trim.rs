@@ -31,7 +31,7 @@ const LARGEST: u64 = 1 << 20;
 /// `reclaim trim`: 1 if it ended early.
 pub(super) fn run(arguments: &TrimArguments) -> Result<Exit, Failure> {
     let _log = super::log();
-    block_on(async {
+    block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
         if 1 < cluster.pulsars.len() {
             let error = anyhow::anyhow!("several Pulsar clusters are named, and brokers are of one");

@@ -11,7 +11,7 @@ use crate::reclaim::undo::{HOPE, Made, UndoError, Undone, undo};
 
 /// `reclaim undo`: 0 only if everything is back.
 pub(super) fn run(arguments: &UndoArguments) -> Result<Exit, Failure> {
-    block_on(async {
+    block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
         let state = cluster.state()?;
         let office = office(&cluster, &state, arguments.execute).await?;

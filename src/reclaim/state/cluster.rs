@@ -8,17 +8,21 @@ const CLUSTER: TableDefinition<&str, &str> = TableDefinition::new("cluster");
 const INSTANCE: &str = "instance";
 
 impl State {
-    /// The cluster's id at the first run.
+    /// The cluster's id at the first run, be it a scan or one that acted.
     ///
     /// # Errors
     /// The file cannot be used.
     pub fn instance(&self) -> Result<Option<String>, StateError> {
-        self.read(|transaction| match transaction.open_table(CLUSTER) {
+        let remembered = self.read(|transaction| match transaction.open_table(CLUSTER) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             table => Ok(table?
                 .get(INSTANCE)?
                 .map(|instance| instance.value().to_owned())),
-        })
+        })?;
+        match remembered {
+            Some(instance) => Ok(Some(instance)),
+            None => Ok(self.last_scan()?.map(|info| info.instance)),
+        }
     }
 
     /// Remembers it.

@@ -325,7 +325,7 @@ impl State {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             table => Ok(table?.get(id)?.map(|value| value.value().to_vec())),
         })?;
-        let decode = |bytes: Vec<u8>| self.decode(id, &bytes);
+        let decode = |bytes: Vec<u8>| self.understood(id, &bytes);
         bytes.map(decode).transpose()
     }
 
@@ -341,7 +341,7 @@ impl State {
             };
             for entry in table.iter()? {
                 let (id, bytes) = entry?;
-                match self.decode(id.value(), bytes.value()) {
+                match self.understood(id.value(), bytes.value()) {
                     Ok(value) => told(value),
                     Err(error) => return Ok(Some(error)),
                 }
@@ -351,7 +351,7 @@ impl State {
         damaged.map_or(Ok(()), Err)
     }
 
-    fn decode<T: for<'de> Deserialize<'de>>(
+    fn understood<T: for<'de> Deserialize<'de>>(
         &self,
         id: LedgerId,
         bytes: &[u8],

@@ -3,7 +3,10 @@
 //! state directory.
 
 mod cluster;
+pub(super) mod history;
 pub mod marks;
+mod rows;
+pub(super) mod scan;
 pub mod visits;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +16,8 @@ use redb::{
     WriteTransaction,
 };
 use thiserror::Error;
+
+pub use history::Stored;
 
 /// The file, in the state directory.
 pub const FILE: &str = "reclaim.redb";

@@ -12,6 +12,7 @@ use super::acting::{Acting, Candidate, Confirmed, LastScan, Stop, at};
 use super::failpoint::Failpoint;
 use super::mark::all_deletable;
 use super::plan::LedgerId;
+use super::scan::Part;
 use super::state::marks::{Mark, Phase, What};
 use crate::cluster::ledger::Layout;
 use crate::cluster::store::{Op, Stat, StoreError};
@@ -27,7 +28,7 @@ const MOST_PART: u64 = 20;
 const BREAKER_EVERY: u64 = 100;
 
 /// What to sweep, and how fast.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct SweepOptions {
     /// Otherwise nothing is changed.
     pub execute: bool,
@@ -37,6 +38,8 @@ pub struct SweepOptions {
     pub per_second: u32,
     /// Also where an owner is in another store, so that no transaction can check it.
     pub allow_unchecked: bool,
+    /// Only marks of this part.
+    pub part: Option<Part>,
     /// Owners that the circuit breaker looks at.
     pub sample: usize,
 }
@@ -48,6 +51,7 @@ impl Default for SweepOptions {
             max_deletes: None,
             per_second: 10,
             allow_unchecked: false,
+            part: None,
             sample: breaker::OWNERS,
         }
     }
@@ -118,7 +122,10 @@ impl Sweep<'_> {
     async fn all(&mut self) -> Result<(), Stop> {
         let ids = all_deletable(self.acting.state, self.acting.now())?;
         for (number, id) in ids.iter().enumerate() {
-            if let Some(mark) = self.acting.state.mark(*id)? {
+            if let Some(mark) = self.acting.state.mark(*id)?
+                && (self.options.part.as_ref())
+                    .is_none_or(|part| part.has_owner(&mark.owner.path))
+            {
                 let left = (ids.len() - number) as u64;
                 self.one(mark, left).await?;
             }
@@ -150,7 +157,7 @@ impl Sweep<'_> {
         }
         let candidate = match self.last.confirms(&mark) {
             Confirmed::Yes(candidate) => candidate,
-            Confirmed::NotYet(why) => return self.keep(&mut mark, why.to_owned()),
+            Confirmed::NotYet(why) => return self.keep(&mut mark, why),
             Confirmed::Not(why) => return self.drop(&mark, What::Drop, &why).await,
         };
         let node = (bytes.as_slice(), &stat);
