@@ -182,7 +182,8 @@ impl Judge<'_> {
             let mut outcome = Outcome::default();
             let part = self.part().cloned();
             let is_in = |one: &Ledger| {
-                part.as_ref().is_none_or(|part| part.has(one.maker, &one.owner))
+                part.as_ref()
+                    .is_none_or(|part| part.has(one.maker, &one.owner))
             };
             let mut unnamed = Vec::new();
             for ledger in ledgers {
@@ -198,10 +199,13 @@ impl Judge<'_> {
             let known = self.state.suspects(&ids)?;
             for ((ledger, named, is_in), known) in unnamed.into_iter().zip(known) {
                 if is_in {
-                    self.ledger(&ledger, named, known, &mut last, &mut outcome).await?;
+                    self.ledger(&ledger, named, known, &mut last, &mut outcome)
+                        .await?;
                 } else {
                     // As it was.
-                    outcome.suspects.extend(known.0.map(|known| (ledger.id, known)));
+                    outcome
+                        .suspects
+                        .extend(known.0.map(|known| (ledger.id, known)));
                 }
             }
             self.state.prepare(&outcome)?;
@@ -265,7 +269,9 @@ impl Judge<'_> {
         let there = self.state.at_path(clusters, &path)?;
         let hidden = match ledger.maker {
             Maker::Schema => there.clone(),
-            _ => self.state.at_path(clusters, &format!("{path}/{COMPACTION}"))?,
+            _ => self
+                .state
+                .at_path(clusters, &format!("{path}/{COMPACTION}"))?,
         };
         let mut is_namespace_there = false;
         for name in name::namespaces(owner) {

@@ -14,7 +14,7 @@ pub mod preflight;
 pub mod scan;
 pub mod state;
 pub mod sweep;
-pub mod trim;
 #[cfg(test)]
 mod tests;
+pub mod trim;
 pub mod undo;

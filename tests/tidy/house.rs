@@ -170,6 +170,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "the pace of the questions of a live view, and the waits between two tries",
     ),
     (
+        "src/cli/reclaim/",
+        "the limit of a first answer and of the lock, the beats of progress, the rest between two passes",
+    ),
+    (
         "src/http/connection.rs",
         "the limits of a connection that is silent",
     ),

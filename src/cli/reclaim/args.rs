@@ -381,9 +381,8 @@ fn parse_metadata_service(value: &str) -> Result<String, Bad> {
         bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
             && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(&byte))
     };
-    let of_zookeeper = scheme == "zk"
-        || scheme.starts_with("zk+")
-        || value.starts_with("metadata-store:zk:");
+    let of_zookeeper =
+        scheme == "zk" || scheme.starts_with("zk+") || value.starts_with("metadata-store:zk:");
     match is_zookeeper(value) {
         true => Ok(value.to_owned()),
         false if !of_zookeeper && value.contains(':') && is_word(scheme) => Ok(value.to_owned()),

@@ -1,7 +1,9 @@
 //! The cluster as a command of `reclaim` opens it: which ZooKeepers there are, one session and one pace for
 //! each, and the state directory.
 
+use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -10,17 +12,18 @@ use tokio::time::timeout;
 use super::args::{ClusterArguments, StateArguments};
 use crate::cli::exit::{Exit, Failure};
 use crate::clock::Clock;
+use crate::cluster::bookie::{Bookies, Limits};
 use crate::cluster::store::{Link, MetaStore};
 use crate::cluster::{Paced, Servers, SnapshotError, SnapshotFile, Tls, ZooKeeper};
 use crate::config::{
     self, PulsarMetadata, ReclaimConfig, ReclaimSources, ZooKeeperConfig, same_servers,
 };
 use crate::document::shown;
-use crate::reclaim::inside::Entries;
-use crate::reclaim::plan::Millis;
+use crate::reclaim::inside::{Entries, Inside};
+use crate::reclaim::plan::{LedgerId, Millis};
 use crate::reclaim::scan::{Ledgers, Pulsar};
 use crate::reclaim::state::{FILE, State, StateError};
-use crate::reclaim::undo::Holders;
+use crate::reclaim::undo::{Has, Holders};
 
 /// How long a first answer is waited for: an ensemble that serves has elected its leader by then, and nobody likes to
 /// wait longer to be told of a slip in an address.
@@ -40,6 +43,8 @@ pub(super) struct Cluster {
     pub(super) snapshot_of: Option<Millis>,
     pub(super) clock: Clock,
     paced: Vec<Arc<Paced<ZooKeeper>>>,
+    /// The bookies; none beside a snapshot file.
+    bookies: Option<Held>,
     servers: Option<Servers>,
     /// The servers of each Pulsar cluster, where they are declared.
     places: Vec<Vec<String>>,
@@ -102,12 +107,19 @@ impl Cluster {
         for store in &stores {
             connected(store).await?;
         }
+        let bookies = Bookies::new(
+            Arc::clone(&ledgers.store),
+            &ledgers.root,
+            clock.clone(),
+            Limits::default(),
+        );
         Ok(Cluster {
             ledgers,
             pulsars,
             all_clusters: given,
             snapshot_of: None,
             clock,
+            bookies: Some(Held(Inside::new(bookies))),
             paced,
             places,
             servers: Some(servers),
@@ -116,10 +128,7 @@ impl Cluster {
     }
 
     /// The cluster as a snapshot file of its ZooKeeper shows it. Blocks on the file.
-    pub(super) fn of_file(
-        arguments: &ClusterArguments,
-        file: &Path,
-    ) -> Result<Cluster, Failure> {
+    pub(super) fn of_file(arguments: &ClusterArguments, file: &Path) -> Result<Cluster, Failure> {
         let config = load(Some(arguments), &arguments.state)?;
         let (given, pulsars) = declared(arguments, &config)?;
         let store: Arc<dyn MetaStore> = Arc::new(snapshot(file)?);
@@ -136,7 +145,10 @@ impl Cluster {
                 .collect(),
             false => {
                 let servers = zookeeper.map(|zookeeper| zookeeper.servers.clone());
-                vec![beside(&ledgers, &servers.unwrap_or_else(|| vec![shown(file)]))]
+                vec![beside(
+                    &ledgers,
+                    &servers.unwrap_or_else(|| vec![shown(file)]),
+                )]
             }
         };
         Ok(Cluster {
@@ -145,6 +157,7 @@ impl Cluster {
             all_clusters: given,
             snapshot_of: Some(written(file)?),
             clock: Clock::start(),
+            bookies: None,
             paced: Vec::new(),
             places: Vec::new(),
             servers: None,
@@ -169,12 +182,14 @@ impl Cluster {
 
     /// Who reads inside ledgers.
     pub(super) fn entries(&self) -> Option<&dyn Entries> {
-        None
+        let bookies = self.bookies.as_ref()?;
+        Some(&bookies.0)
     }
 
     /// Who asks bookies what they have.
     pub(super) fn holders(&self) -> Option<&dyn Holders> {
-        None
+        let bookies = self.bookies.as_ref()?;
+        Some(bookies)
     }
 
     /// Requests that were made so far.
@@ -193,6 +208,28 @@ impl Cluster {
     /// By our clock.
     pub(super) fn now(&self) -> Millis {
         self.clock.now().wall.0
+    }
+}
+
+/// Asks bookies what they have.
+struct Held(Inside);
+
+impl Holders for Held {
+    fn held<'a>(
+        &'a self,
+        bookie: &'a str,
+        ledger: LedgerId,
+    ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>> {
+        Box::pin(async move {
+            match self.0.entries_held(bookie, ledger).await {
+                Ok(held) => {
+                    let has: Box<dyn Fn(u64) -> bool + Send> =
+                        Box::new(move |entry| held.contains(entry));
+                    Ok(has)
+                }
+                Err(error) => Err(crate::report::text(&error)),
+            }
+        })
     }
 }
 
@@ -345,8 +382,8 @@ fn snapshot(file: &Path) -> Result<SnapshotFile, Failure> {
 /// When the file was written: a snapshot shows the cluster as it was at some time until then.
 fn written(file: &Path) -> Result<Millis, Failure> {
     let modified = std::fs::metadata(file).and_then(|facts| facts.modified());
-    let modified = modified
-        .map_err(|error| Failure::io(format!("cannot look at {}", shown(file)), error))?;
+    let modified =
+        modified.map_err(|error| Failure::io(format!("cannot look at {}", shown(file)), error))?;
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX))
 }

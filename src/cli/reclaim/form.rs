@@ -113,11 +113,19 @@ impl Table {
             .collect();
         let width = |index: usize| {
             let cells = rows.iter().map(|row| length(&row[index]));
-            cells.max().unwrap_or(0).max(length(self.columns[index].heading))
+            cells
+                .max()
+                .unwrap_or(0)
+                .max(length(self.columns[index].heading))
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
         let right: Vec<bool> = (0..self.columns.len())
-            .map(|index| !self.rows.iter().any(|row| matches!(row[index], Cell::Text(_))))
+            .map(|index| {
+                !self
+                    .rows
+                    .iter()
+                    .any(|row| matches!(row[index], Cell::Text(_)))
+            })
             .collect();
         let line = |cells: &mut dyn Iterator<Item = &str>| {
             let cells = cells.zip(&widths).zip(&right);
@@ -160,7 +168,12 @@ impl Table {
     pub(super) fn csv(&self) -> String {
         let mut text = String::new();
         let mut line = |cells: &mut dyn Iterator<Item = String>| {
-            text.push_str(&cells.map(|cell| quoted(&cell)).collect::<Vec<_>>().join(","));
+            text.push_str(
+                &cells
+                    .map(|cell| quoted(&cell))
+                    .collect::<Vec<_>>()
+                    .join(","),
+            );
             text.push('\n');
         };
         line(&mut self.columns.iter().map(|column| column.key.to_owned()));
@@ -234,7 +247,10 @@ mod tests {
     fn table() -> Table {
         let column = |key, heading| Column { key, heading };
         Table {
-            about: vec![("instance", "a \"b\"".into()), ("ended", Cell::Time(60_000))],
+            about: vec![
+                ("instance", "a \"b\"".into()),
+                ("ended", Cell::Time(60_000)),
+            ],
             before: vec!["the last scan".to_owned()],
             columns: vec![
                 column("owner", "OWNER"),
@@ -249,7 +265,12 @@ mod tests {
                     Cell::Bytes(3 << 20),
                     Cell::Time(0),
                 ],
-                vec![" x".into(), 3_u64.into(), Cell::Nothing, Cell::Time(90_000_000)],
+                vec![
+                    " x".into(),
+                    3_u64.into(),
+                    Cell::Nothing,
+                    Cell::Time(90_000_000),
+                ],
             ],
             most: 0,
             after: vec!["what next".to_owned()],

@@ -107,7 +107,10 @@ fn marked(mark: &Mark) -> Vec<Cell> {
 fn evidence(evidence: Evidence) -> String {
     match evidence {
         Evidence::LetGo { from, to, at } => {
-            format!("named in version {from} and not in {to}, seen {}", moment(at))
+            format!(
+                "named in version {from} and not in {to}, seen {}",
+                moment(at)
+            )
         }
         Evidence::OwnerGone { since, scans, .. } => {
             format!("owner gone since {}, in {scans} scans", moment(since))

@@ -35,10 +35,23 @@ pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
         let confirmed = arguments.confirmed.as_deref().map(confirmed).transpose()?;
         let options = MarkOptions {
             confirmed: confirmed.unwrap_or_default(),
-            ..mark_options(&cluster.config, &arguments.choice, &arguments.part, arguments.execute)
+            ..mark_options(
+                &cluster.config,
+                &arguments.choice,
+                &arguments.part,
+                arguments.execute,
+            )
         };
         let office = office(&cluster, &state, arguments.execute).await?;
-        let marked = mark_with(&cluster, &state, &office, &arguments.choice, &last, &options).await;
+        let marked = mark_with(
+            &cluster,
+            &state,
+            &office,
+            &arguments.choice,
+            &last,
+            &options,
+        )
+        .await;
         office.resign().await;
         let (table, stop) = marked_table(marked, &last, options.execute, cluster.now());
         table.print(arguments.output, cluster.now())?;
@@ -52,7 +65,12 @@ pub(super) fn sweep(arguments: &SweepArguments) -> Result<Exit, Failure> {
         let cluster = Cluster::open(&arguments.cluster).await?;
         let state = cluster.state()?;
         let last = last_scan(&cluster, &state)?;
-        let options = sweep_options(&cluster.config, &arguments.limits, &arguments.part, arguments.execute);
+        let options = sweep_options(
+            &cluster.config,
+            &arguments.limits,
+            &arguments.part,
+            arguments.execute,
+        );
         let whose = whose(&state)?;
         let office = office(&cluster, &state, arguments.execute).await?;
         let choice = ChoiceArguments::default();
@@ -85,7 +103,12 @@ pub(super) async fn mark_with(
 ) -> Marked {
     let rules = rules(&cluster.config, choice);
     let holds = || office.holds();
-    mark_deletable(&office.acting(cluster, state, &rules, &holds), last, options).await
+    mark_deletable(
+        &office.acting(cluster, state, &rules, &holds),
+        last,
+        options,
+    )
+    .await
 }
 
 pub(super) async fn sweep_with(
@@ -98,7 +121,12 @@ pub(super) async fn sweep_with(
 ) -> Swept {
     let rules = rules(&cluster.config, choice);
     let holds = || office.holds();
-    remove_deletable(&office.acting(cluster, state, &rules, &holds), last, options).await
+    remove_deletable(
+        &office.acting(cluster, state, &rules, &holds),
+        last,
+        options,
+    )
+    .await
 }
 
 pub(super) fn mark_options(
@@ -142,8 +170,8 @@ pub(super) fn sweep_options(
 fn confirmed(file: &Path) -> Result<BTreeSet<LedgerId>, Failure> {
     use std::io::Read;
     let mut text = String::new();
-    let read = std::fs::File::open(file)
-        .and_then(|open| open.take(LARGEST).read_to_string(&mut text));
+    let read =
+        std::fs::File::open(file).and_then(|open| open.take(LARGEST).read_to_string(&mut text));
     read.map_err(|error| Failure::io(format!("cannot read {}", shown(file)), error))?;
     let mut ids = BTreeSet::new();
     for (number, line) in text.lines().enumerate() {
@@ -218,7 +246,11 @@ fn marked_table(
         ]);
     }
     let count = marked.marked.len();
-    let done = if execute { "were marked" } else { "would be marked" };
+    let done = if execute {
+        "were marked"
+    } else {
+        "would be marked"
+    };
     let mut after = vec![format!(
         "{count} {done}, with {} in all copies; {} marks stood before",
         bytes_text(bytes),
@@ -284,7 +316,10 @@ fn swept_table(swept: Swept, whose: &Whose, execute: bool) -> (Table, Option<Sto
     let deleted = swept.deleted.iter().map(|id| ("delete", *id, None));
     let dropped = swept.dropped.iter();
     let dropped = dropped.map(|(id, why)| ("drop", *id, Some(why.as_str())));
-    let kept = swept.kept.iter().map(|(id, why)| ("wait", *id, Some(why.as_str())));
+    let kept = swept
+        .kept
+        .iter()
+        .map(|(id, why)| ("wait", *id, Some(why.as_str())));
     let rows = deleted.chain(dropped).chain(kept).map(|(what, id, why)| {
         let mark = whose.get(&id);
         vec![
@@ -296,7 +331,11 @@ fn swept_table(swept: Swept, whose: &Whose, execute: bool) -> (Table, Option<Sto
         ]
     });
     let count = swept.deleted.len() as u64;
-    let done = if execute { "were deleted" } else { "would be deleted" };
+    let done = if execute {
+        "were deleted"
+    } else {
+        "would be deleted"
+    };
     let mut after = vec![format!(
         "{count} {done}, with {} in all copies; bookies give the space back when they next collect",
         bytes_text(swept.bytes)

@@ -119,7 +119,11 @@ pub(super) fn last_scan(cluster: &Cluster, state: &State) -> Result<LastScan, Fa
         let error = anyhow::anyhow!("there is no complete scan to go by");
         return Err(Failure::new(Exit::FAILED, error).remedy("run 'dirkeeper reclaim scan' first"));
     };
-    let named: Vec<&str> = cluster.pulsars.iter().map(|one| one.name.as_str()).collect();
+    let named: Vec<&str> = cluster
+        .pulsars
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
     if info.clusters != named {
         let (then, now) = (info.clusters.join(", "), named.join(", "));
         let error = anyhow::anyhow!("the last scan read {then}, and now {now} is named");
@@ -158,7 +162,10 @@ pub(super) fn exit_of(error: &StoreError) -> Exit {
 
 fn of_store(what: &str, error: StoreError) -> Failure {
     let exit = exit_of(&error);
-    Failure::new(exit, anyhow::Error::new(error).context(format!("cannot take {what}")))
+    Failure::new(
+        exit,
+        anyhow::Error::new(error).context(format!("cannot take {what}")),
+    )
 }
 
 fn of_preflight(error: PreflightError) -> Failure {

@@ -86,14 +86,18 @@ impl Passes {
             return Ok(());
         };
         let mut report = Report::new(by_class(None));
-        state.for_each_judged(|row| report.add(row)).map_err(of_state)?;
+        state
+            .for_each_judged(|row| report.add(row))
+            .map_err(of_state)?;
         let seconds = |time: Millis| Timestamp(time).seconds();
-        let classes = report.classes().map(|(class, ledgers, bytes, deletable)| ClassFacts {
-            class: class.name(),
-            ledgers,
-            bytes,
-            deletable,
-        });
+        let classes = report
+            .classes()
+            .map(|(class, ledgers, bytes, deletable)| ClassFacts {
+                class: class.name(),
+                ledgers,
+                bytes,
+                deletable,
+            });
         self.facts.scan = Some(ScanFacts {
             ended: seconds(info.ended),
             duration: seconds(info.ended - info.began),

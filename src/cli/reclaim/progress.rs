@@ -53,7 +53,11 @@ impl Watcher {
         progress: &watch::Receiver<Progress>,
         requests: impl Fn() -> u64,
     ) -> Result<T, Failure> {
-        let mut ticks = interval(if self.is_terminal { ON_TERMINAL } else { IN_LOG });
+        let mut ticks = interval(if self.is_terminal {
+            ON_TERMINAL
+        } else {
+            IN_LOG
+        });
         ticks.tick().await;
         let mut pace = Pace {
             step: Step::default(),
@@ -162,7 +166,11 @@ mod tests {
         let lines = [
             pace.line(progress(Step::List, 1000, None), second(10), 10),
             pace.line(progress(Step::Metadata, 100, Some(10_000)), second(20), 100),
-            pace.line(progress(Step::Metadata, 2_100, Some(10_000)), second(30), 2_100),
+            pace.line(
+                progress(Step::Metadata, 2_100, Some(10_000)),
+                second(30),
+                2_100,
+            ),
             pace.line(progress(Step::Owners, 7, None), second(40), 9_000),
         ];
         insta::assert_snapshot!(lines.join("\n"), @r"

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::args::By;
 use super::form::{Cell, Column, Table, age, moment};
-use crate::health::words::bytes_text;
 use crate::cluster::ledger::LedgerState;
+use crate::health::words::bytes_text;
 use crate::reclaim::history::Ruling;
 use crate::reclaim::plan::Millis;
 use crate::reclaim::plan::class::{Class, Maker};
@@ -43,7 +43,9 @@ impl Sum {
         match row.ruling {
             Ruling::Deletable => {
                 self.deletable += 1;
-                let all = self.deletable_bytes.saturating_add(bytes.unwrap_or_default());
+                let all = self
+                    .deletable_bytes
+                    .saturating_add(bytes.unwrap_or_default());
                 self.deletable_bytes = all;
             }
             Ruling::Wait => self.waiting += 1,
@@ -87,7 +89,9 @@ impl Report {
     pub(super) fn add(&mut self, row: &Stored) {
         let Question { classes, part, .. } = &self.question;
         let of_class = classes.is_empty() || classes.contains(&row.class);
-        let of_part = part.as_ref().is_none_or(|part| part.has(row.maker, &row.owner));
+        let of_part = part
+            .as_ref()
+            .is_none_or(|part| part.has(row.maker, &row.owner));
         if !of_class || !of_part {
             return;
         }
@@ -219,10 +223,12 @@ fn by_class(sums: &[Sum; Class::ALL.len()]) -> (Vec<Column>, Vec<Vec<Cell>>) {
     let first = [column("class", "CLASS"), column("meaning", "WHAT")];
     let columns = first.into_iter().chain(SUM).collect();
     let there = Class::ALL.into_iter().zip(sums);
-    let rows = there.filter(|(_, sum)| sum.ledgers != 0).map(|(class, sum)| {
-        let first = [class.name().into(), class.words().into()];
-        first.into_iter().chain(cells(sum)).collect()
-    });
+    let rows = there
+        .filter(|(_, sum)| sum.ledgers != 0)
+        .map(|(class, sum)| {
+            let first = [class.name().into(), class.words().into()];
+            first.into_iter().chain(cells(sum)).collect()
+        });
     (columns, rows.collect())
 }
 
@@ -333,4 +339,109 @@ fn next(scan: &ScanInfo, deletable: u64, bytes: u64, waiting: u64) -> Vec<String
         );
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::terminal::Terminal;
+    use crate::reclaim::plan::DAY;
+
+    fn scan() -> ScanInfo {
+        ScanInfo {
+            began: 100 * DAY,
+            ended: 100 * DAY + 63_000,
+            instance: "an-id".to_owned(),
+            requests: 42,
+            ledgers: 5,
+            owners: 2,
+            all_clusters: false,
+            clusters: vec!["zk://a:1=".to_owned()],
+            part: None,
+            is_snapshot: false,
+            classes: [0; Class::ALL.len()],
+        }
+    }
+
+    fn stored(id: u64, class: Class, ruling: Ruling, owner: &str) -> Stored {
+        Stored {
+            id,
+            created: 1,
+            version: 0,
+            made: 90 * DAY,
+            length: id << 20,
+            copies: 2,
+            state: LedgerState::Closed,
+            maker: Maker::Topic,
+            owner: owner.to_owned(),
+            class,
+            ruling,
+            why: match ruling {
+                Ruling::Deletable => String::new(),
+                _ => "for a reason".to_owned(),
+            },
+            suspect: None,
+        }
+    }
+
+    fn rows() -> Vec<Stored> {
+        let topic = "shop/orders/persistent/a,b";
+        let open = Stored {
+            state: LedgerState::Open,
+            length: 0,
+            made: 99 * DAY,
+            ..stored(4, Class::NeverListed, Ruling::Wait, topic)
+        };
+        let foreign = Stored {
+            maker: Maker::Foreign,
+            ..stored(5, Class::Foreign, Ruling::Keep, "")
+        };
+        vec![
+            stored(1, Class::Referenced, Ruling::Keep, topic),
+            stored(2, Class::Trimmed, Ruling::Deletable, topic),
+            stored(
+                3,
+                Class::Trimmed,
+                Ruling::Deletable,
+                "old/eu/orders/persistent/c",
+            ),
+            open,
+            foreign,
+        ]
+    }
+
+    fn report(by: By, classes: &[Class], top: Option<usize>) -> Table {
+        let mut report = Report::new(Question {
+            by,
+            classes: classes.to_vec(),
+            top,
+            part: None,
+        });
+        for row in &rows() {
+            report.add(row);
+        }
+        report.table(&scan(), 101 * DAY)
+    }
+
+    #[test]
+    fn the_last_scan_by_class_and_what_next() {
+        let table = report(By::Class, &[], None);
+        insta::assert_snapshot!(table.human(Terminal::NONE, 101 * DAY));
+    }
+
+    #[test]
+    fn who_leaves_the_most_behind_comes_first() {
+        let mut text = String::new();
+        for by in [By::Tenant, By::Namespace, By::Owner] {
+            text.push_str(&report(by, &[], None).csv());
+        }
+        text.push_str(&report(By::Namespace, &[Class::Trimmed], Some(1)).csv());
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn each_ledger_with_its_reason() {
+        let table = report(By::Ledger, &[], None);
+        insta::assert_snapshot!(table.csv() + &table.json());
+    }
 }

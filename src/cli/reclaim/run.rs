@@ -67,12 +67,18 @@ enum End {
 
 impl Runner<'_> {
     async fn all(&mut self) -> Result<(), End> {
-        let interval = self.arguments.interval.unwrap_or(self.cluster.config.interval);
+        let interval = self
+            .arguments
+            .interval
+            .unwrap_or(self.cluster.config.interval);
         let mode = match self.arguments.execute {
             true => "",
             false => "; nothing is changed without --execute",
         };
-        tracing::info!("a pass every {}{mode}", humantime::format_duration(interval));
+        tracing::info!(
+            "a pass every {}{mode}",
+            humantime::format_duration(interval)
+        );
         loop {
             let office = self.lead().await?;
             // Until the lock is lost.
@@ -101,7 +107,10 @@ impl Runner<'_> {
 
     /// What time may heal is said, and tried again.
     fn goes_on(&mut self, failure: &Failure) -> bool {
-        let heals = !matches!(failure.exit, Exit::Config | Exit::Usage | Exit::NotPermitted);
+        let heals = !matches!(
+            failure.exit,
+            Exit::Config | Exit::Usage | Exit::NotPermitted
+        );
         if heals && !self.arguments.once {
             tracing::error!("the pass failed: {:#}", failure.error);
         }
@@ -184,7 +193,12 @@ impl Runner<'_> {
         let scanned = scan_once(cluster, &state, part, &mut self.watcher).await;
         let scanned = self.passes.step("scan", cluster, scanned)?;
         let info = scanned.info;
-        tracing::info!(ledgers = info.ledgers, owners = info.owners, requests = info.requests, "scanned");
+        tracing::info!(
+            ledgers = info.ledgers,
+            owners = info.owners,
+            requests = info.requests,
+            "scanned"
+        );
         self.passes.take_scan(&state).map_err(End::Failed)?;
         self.passes.publish(cluster, office.holds());
 
@@ -202,7 +216,14 @@ impl Runner<'_> {
         let work = sweep_with(cluster, &state, office, choice, &last, &options);
         let swept = self.watcher.until_stop(work).await?;
         let (deleted, dropped, kept) = (swept.deleted.len(), swept.dropped.len(), swept.kept.len());
-        tracing::info!(executed = execute, deleted, dropped, kept, bytes = swept.bytes, "swept");
+        tracing::info!(
+            executed = execute,
+            deleted,
+            dropped,
+            kept,
+            bytes = swept.bytes,
+            "swept"
+        );
         if execute {
             self.passes.deleted(deleted);
         }

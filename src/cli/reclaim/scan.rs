@@ -55,7 +55,9 @@ pub(super) async fn scan_once(
         entries: cluster.entries(),
     };
     let work = scan_with(state, sources, &options, &cluster.clock, &progress);
-    let scanned = watcher.follow(work, &receiver, || cluster.requests()).await?;
+    let scanned = watcher
+        .follow(work, &receiver, || cluster.requests())
+        .await?;
     scanned.map_err(of_scan)
 }
 

@@ -34,17 +34,29 @@ pub(super) fn run(arguments: &TrimArguments) -> Result<Exit, Failure> {
     block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
         if 1 < cluster.pulsars.len() {
-            let error = anyhow::anyhow!("several Pulsar clusters are named, and brokers are of one");
+            let error =
+                anyhow::anyhow!("several Pulsar clusters are named, and brokers are of one");
             let remedy = "name the one whose brokers these are with --pulsar-metadata";
             return Err(Failure::new(Exit::Usage, error).remedy(remedy));
         }
         let state = cluster.state()?;
         let office = office(&cluster, &state, arguments.execute).await?;
-        let pass = pass(&cluster, &state, &office, &arguments.broker, &arguments.part).await;
+        let pass = pass(
+            &cluster,
+            &state,
+            &office,
+            &arguments.broker,
+            &arguments.part,
+        )
+        .await;
         office.resign().await;
         let pass = pass?;
         table(&pass, arguments.execute).print(arguments.output, cluster.now())?;
-        Ok(if pass.stopped.is_some() { Exit::FAILED } else { Exit::Ok })
+        Ok(if pass.stopped.is_some() {
+            Exit::FAILED
+        } else {
+            Exit::Ok
+        })
     })
 }
 
@@ -57,7 +69,9 @@ pub(super) async fn trim_once(
 ) -> Result<u64, Failure> {
     let pass = pass(cluster, state, office, &arguments.broker, &arguments.part).await?;
     let visited = pass.results.iter();
-    let visited = visited.filter(|topic| matches!(topic.done, Done::Visited(_))).count() as u64;
+    let visited = visited
+        .filter(|topic| matches!(topic.done, Done::Visited(_)))
+        .count() as u64;
     tracing::info!(
         executed = arguments.execute,
         topics = pass.topics,
@@ -68,7 +82,10 @@ pub(super) async fn trim_once(
     );
     match pass.stopped {
         None => Ok(visited),
-        Some(why) => Err(Failure::new(Exit::FAILED, anyhow::anyhow!("the trim ended early: {why}"))),
+        Some(why) => Err(Failure::new(
+            Exit::FAILED,
+            anyhow::anyhow!("the trim ended early: {why}"),
+        )),
     }
 }
 
@@ -97,7 +114,16 @@ async fn pass(
     };
     let (progress, _) = watch::channel(TrimProgress::default());
     let leader = office.leader.as_ref();
-    let pass = trim(state, &trimmed, &brokers, leader, &cluster.clock, &options, &progress).await;
+    let pass = trim(
+        state,
+        &trimmed,
+        &brokers,
+        leader,
+        &cluster.clock,
+        &options,
+        &progress,
+    )
+    .await;
     pass.map_err(of_trim)
 }
 
@@ -138,7 +164,8 @@ fn token(file: &Path) -> Result<String, Failure> {
 
 fn bytes(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut bytes = Vec::new();
-    let read = std::fs::File::open(file).and_then(|open| open.take(LARGEST).read_to_end(&mut bytes));
+    let read =
+        std::fs::File::open(file).and_then(|open| open.take(LARGEST).read_to_end(&mut bytes));
     read.map_err(|error| Failure::io(format!("cannot read {}", shown(file)), error))?;
     Ok(bytes)
 }

@@ -90,7 +90,9 @@ fn undone_rows(undone: &Undone) -> Vec<Vec<Cell>> {
         Made::Would => "would be made",
         Made::Already => "is there",
     };
-    let open = undone.is_open.then_some("it was not closed: nobody knows where it ends");
+    let open = undone
+        .is_open
+        .then_some("it was not closed: nobody knows where it ends");
     let row = |bookie: Cell, entries: Cell, lost: Cell, why: Cell| {
         vec![undone.id.into(), made.into(), bookie, entries, lost, why]
     };
@@ -100,7 +102,12 @@ fn undone_rows(undone: &Undone) -> Vec<Vec<Cell>> {
                 Ok(lost) => (Cell::Count(*lost), open.map_or(Cell::Nothing, Cell::from)),
                 Err(why) => (Cell::Nothing, why.as_str().into()),
             };
-            row(replica.bookie.as_str().into(), replica.entries.into(), lost, why)
+            row(
+                replica.bookie.as_str().into(),
+                replica.entries.into(),
+                lost,
+                why,
+            )
         })
         .collect();
     if rows.is_empty() {

@@ -85,7 +85,9 @@ pub enum BrokerError {
         url: Url,
     },
     /// 403.
-    #[error("{url} does not allow this to the role of our token (403): trim and unload take a tenant's admin, and metrics may need one too")]
+    #[error(
+        "{url} does not allow this to the role of our token (403): trim and unload take a tenant's admin, and metrics may need one too"
+    )]
     Forbidden {
         /// Who said so.
         url: Url,
@@ -125,7 +127,9 @@ pub enum BrokerError {
         why: String,
     },
     /// From one to the other.
-    #[error("{url} was sent on more than {MOST_REDIRECTS} times: the brokers do not agree on who has the topic")]
+    #[error(
+        "{url} was sent on more than {MOST_REDIRECTS} times: the brokers do not agree on who has the topic"
+    )]
     Circle {
         /// Who was asked first.
         url: Url,

@@ -55,12 +55,21 @@ async fn each_call_is_one_request_with_the_topics_own_encoding() {
     let brokers = brokers(vec![stub.url()]);
     let topic = topic();
     let ledgers = brokers.ledgers(&topic).await.unwrap();
-    assert_eq!(ledgers.iter().map(|l| (l.ledger_id, l.size)).collect::<Vec<_>>(), [(4, 1300), (7, 0)]);
+    assert_eq!(
+        ledgers
+            .iter()
+            .map(|l| (l.ledger_id, l.size))
+            .collect::<Vec<_>>(),
+        [(4, 1300), (7, 0)]
+    );
     let kept = brokers.retention(&topic).await.unwrap().unwrap();
     assert_eq!((kept.minutes, kept.megabytes), (1, -1));
     assert_eq!(brokers.ttl(&topic).await.unwrap(), None);
     let usage = brokers.usage(&topic).await.unwrap();
-    assert_eq!((usage.producers, usage.consumers, usage.is_none()), (1, 2, false));
+    assert_eq!(
+        (usage.producers, usage.consumers, usage.is_none()),
+        (1, 2, false)
+    );
     assert_eq!(brokers.leader().await.unwrap(), "http://127.0.0.1:24171");
     brokers.expire(&topic, 60).await.unwrap();
     brokers.trim(&topic).await.unwrap();
@@ -113,7 +122,10 @@ async fn pair(listed: bool) -> (Stub, Stub, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&asked);
     let owner = Stub::start(move |Asked { line, token }| {
-        heard.lock().unwrap().push(format!("owner: {line} {}", token.unwrap_or_default()));
+        heard
+            .lock()
+            .unwrap()
+            .push(format!("owner: {line} {}", token.unwrap_or_default()));
         Some(match line.as_str() {
             "GET /metrics/" => said(200, "a{topic=\"persistent://public/default/two\"} 1\n"),
             _ => said(200, ""),
@@ -154,7 +166,13 @@ async fn a_broker_of_the_list_gets_the_call_and_the_token_and_nobody_else() {
     unknown.refresh().await.unwrap();
     let error = unknown.trim(&topic()).await.unwrap_err();
     insta::assert_snapshot!(sentence(&error), @"");
-    assert!(!asked.lock().unwrap().iter().any(|line| line.starts_with("owner")));
+    assert!(
+        !asked
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|line| line.starts_with("owner"))
+    );
 }
 
 #[tokio::test]

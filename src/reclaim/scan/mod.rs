@@ -356,7 +356,12 @@ impl<'a> Scan<'a> {
             ledgers: self.running.ledgers,
             owners: self.running.owners,
             all_clusters: self.options.all_clusters,
-            clusters: self.sources.pulsars.iter().map(|one| one.name.clone()).collect(),
+            clusters: self
+                .sources
+                .pulsars
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
             part: self.options.part.clone(),
             is_snapshot: self.options.snapshot_of.is_some(),
             classes: [0; Class::ALL.len()],
@@ -394,7 +399,11 @@ impl<'a> Scan<'a> {
 
     fn commit(&mut self) -> Result<(), ScanError> {
         let calls = self.requests_before + self.reach.calls();
-        self.running.requests = if self.options.snapshot_of.is_some() { 0 } else { calls };
+        self.running.requests = if self.options.snapshot_of.is_some() {
+            0
+        } else {
+            calls
+        };
         self.state.advance_scan(&self.running, &self.waiting)?;
         self.waiting = Batch::default();
         self.committed = self.reach.clock.elapsed();

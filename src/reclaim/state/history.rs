@@ -166,7 +166,10 @@ impl State {
             after = Some(*last);
             for (id, ledger, judged, suspect) in rows {
                 let stored = self.stored(id, &ledger, judged.as_deref(), suspect.as_deref())?;
-                if part.as_ref().is_none_or(|part| part.has(stored.maker, &stored.owner)) {
+                if part
+                    .as_ref()
+                    .is_none_or(|part| part.has(stored.maker, &stored.owner))
+                {
                     give(&stored);
                 }
             }
@@ -182,7 +185,11 @@ impl State {
     ) -> Result<Stored, StateError> {
         let ledger = self.ledger(id, ledger)?;
         let (class, ruling, why) = match judged {
-            None => (Class::Referenced, Ruling::Keep, crate::reclaim::history::REFERENCED.to_owned()),
+            None => (
+                Class::Referenced,
+                Ruling::Keep,
+                crate::reclaim::history::REFERENCED.to_owned(),
+            ),
             Some(row) => {
                 let row: JudgedRow = self.decoded("a verdict", row)?;
                 let class = Class::ALL.get(usize::from(row.class));
@@ -191,8 +198,9 @@ impl State {
                 (*class, *ruling, row.why)
             }
         };
-        let suspect: Option<SuspectRow> =
-            suspect.map(|row| self.decoded("a suspect", row)).transpose()?;
+        let suspect: Option<SuspectRow> = suspect
+            .map(|row| self.decoded("a suspect", row))
+            .transpose()?;
         Ok(Stored {
             id,
             created: ledger.created,
@@ -240,7 +248,9 @@ impl State {
                 let row = table.get(id)?;
                 Ok::<_, redb::Error>(row.map(|row| row.value().to_vec()))
             };
-            let rows = ids.iter().map(|id| Ok((of(&suspects, id)?, of(&witnessed, id)?)));
+            let rows = ids
+                .iter()
+                .map(|id| Ok((of(&suspects, id)?, of(&witnessed, id)?)));
             rows.collect::<Result<_, redb::Error>>()
         })?;
         let all = rows.into_iter().map(|(suspect, witness)| {
@@ -320,7 +330,11 @@ impl State {
         });
         self.write(|transaction| {
             // Of a scan of all, what was read is what is remembered of the owners that are there.
-            let owners = if info.part.is_some() { NEW_OWNERS } else { scan::OWNERS };
+            let owners = if info.part.is_some() {
+                NEW_OWNERS
+            } else {
+                scan::OWNERS
+            };
             replace(transaction, owners, OWNERS)?;
             replace(transaction, NEW_GONE, GONE)?;
             replace(transaction, NEW_SUSPECTS, SUSPECTS)?;

@@ -123,8 +123,7 @@ impl Sweep<'_> {
         let ids = all_deletable(self.acting.state, self.acting.now())?;
         for (number, id) in ids.iter().enumerate() {
             if let Some(mark) = self.acting.state.mark(*id)?
-                && (self.options.part.as_ref())
-                    .is_none_or(|part| part.has_owner(&mark.owner.path))
+                && (self.options.part.as_ref()).is_none_or(|part| part.has_owner(&mark.owner.path))
             {
                 let left = (ids.len() - number) as u64;
                 self.one(mark, left).await?;

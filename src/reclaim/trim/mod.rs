@@ -292,7 +292,10 @@ impl Pass<'_> {
         let (candidates, mut found) = self.walk().await?;
         lock(&self.queue).extend(candidates);
         let lane = || -> Pin<Box<dyn Future<Output = ()> + Send + '_>> { Box::pin(self.lane()) };
-        all((0..self.options.concurrency.max(1)).map(|_| lane()).collect()).await;
+        all((0..self.options.concurrency.max(1))
+            .map(|_| lane())
+            .collect())
+        .await;
         found.began = began;
         found.ended = self.clock.now().wall.0;
         found.stopped = self.gate.stopped();
