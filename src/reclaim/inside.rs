@@ -4,12 +4,15 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use thiserror::Error;
+use tokio::task::JoinSet;
 
 use super::plan::LedgerId;
-use crate::cluster::bookie::Held;
-use crate::cluster::ledger::LedgerMetadata;
+use crate::cluster::bookie::{Bookie, Bookies, Digest, Held};
+use crate::cluster::ledger::{LedgerMetadata, LedgerState};
+use crate::report;
 
 /// What a question about entries comes to. Dropping it takes nothing back: nothing is changed by it.
 pub type Told<'a, T> = Pin<Box<dyn Future<Output = Result<T, InsideError>> + Send + 'a>>;
@@ -130,3 +133,214 @@ pub trait Entries: Send + Sync {
         })
     }
 }
+
+/// Asks the bookies of a cluster. Entries are checked with an empty password, which is Pulsar's: those of
+/// a ledger that has another one and a digest made with it are not readable.
+#[derive(Debug)]
+pub struct Inside {
+    bookies: Bookies,
+}
+
+/// Where a ledger that is not closed ends now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tail {
+    /// The last entry that anybody has.
+    last: Option<u64>,
+    /// The newest that is known to be confirmed, or -1.
+    confirmed: i64,
+}
+
+impl Tail {
+    /// Of nothing.
+    const EMPTY: Tail = Tail {
+        last: None,
+        confirmed: -1,
+    };
+
+    fn and(self, other: Tail) -> Tail {
+        let confirmed = self.confirmed.max(other.confirmed);
+        Tail {
+            // What is confirmed is there, whoever has it.
+            last: self.last.max(other.last).max(u64::try_from(confirmed).ok()),
+            confirmed,
+        }
+    }
+}
+
+impl Inside {
+    /// Of this cluster.
+    #[must_use]
+    pub fn new(bookies: Bookies) -> Inside {
+        Inside { bookies }
+    }
+
+    /// Asks every bookie of the newest ensemble at once.
+    async fn tail(&self, ledger: LedgerId, metadata: &LedgerMetadata) -> Result<Tail, InsideError> {
+        let digest = digest(ledger, metadata)?;
+        let unknown = |why: String| InsideError::End { ledger, why };
+        let segment = metadata.segments.last();
+        let segment = segment.ok_or_else(|| unknown("it has no bookies".to_owned()))?;
+        let mut asked = JoinSet::new();
+        for (place, member) in segment.members.iter().enumerate() {
+            let (bookie, digest) = (self.bookies.get(member), digest.clone());
+            asked.spawn(async move { (place, tail_on(&bookie, &digest, ledger).await) });
+        }
+        // An ensemble changes when everything before is confirmed.
+        let before = segment.first_entry.checked_sub(1);
+        let mut tail = Tail::EMPTY.and(Tail {
+            last: before,
+            confirmed: before.and_then(|id| i64::try_from(id).ok()).unwrap_or(-1),
+        });
+        let mut answered = vec![false; segment.members.len()];
+        let mut problems = Vec::new();
+        while let Some(one) = asked.join_next().await {
+            match one {
+                Ok((place, Ok(found))) => {
+                    answered[place] = true;
+                    tail = tail.and(found);
+                }
+                Ok((place, Err(why))) => {
+                    problems.push(format!("{}: {why}", segment.members[place]))
+                }
+                Err(stopped) => problems.push(stopped.to_string()),
+            }
+        }
+        if covers(&answered, metadata) {
+            Ok(tail)
+        } else {
+            problems.sort();
+            Err(unknown(problems.join("; ")))
+        }
+    }
+}
+
+/// Any entry that was acknowledged is known to one of those who answered: the silent ones of each write set
+/// are fewer than had to acknowledge.
+fn covers(answered: &[bool], metadata: &LedgerMetadata) -> bool {
+    let (write, ack) = (metadata.write_quorum as usize, metadata.ack_quorum as usize);
+    (0..answered.len()).all(|first| {
+        let set = answered.iter().cycle().skip(first).take(write);
+        set.filter(|answered| !**answered).count() < ack
+    })
+}
+
+/// What one bookie knows about it.
+async fn tail_on(bookie: &Bookie, digest: &Digest, ledger: LedgerId) -> Result<Tail, String> {
+    let opened = |raw: &[u8]| {
+        let entry = digest.open(ledger, None, raw);
+        entry.map(|entry| Tail {
+            last: Some(entry.id),
+            confirmed: entry.confirmed,
+        })
+    };
+    let last = match bookie.read_last(ledger).await {
+        // Whoever has no entry has nothing to tell about them.
+        Err(error) if error.is_absent() => return Ok(Tail::EMPTY),
+        last => last.map_err(|error| report::text(&error))?,
+    };
+    let mut tail = opened(&last).map_err(|error| error.to_string())?;
+    let told = match bookie.read_confirmed(ledger).await {
+        // Old versions say so where nothing was told between entries.
+        Err(error) if error.is_absent() => return Ok(tail),
+        told => told.map_err(|error| report::text(&error))?,
+    };
+    if let Some(last) = &told.last {
+        tail = tail.and(opened(last).map_err(|error| error.to_string())?);
+    }
+    if let Some(told) = &told.told {
+        let confirmed = digest.open_confirmed(ledger, told);
+        tail = tail.and(Tail {
+            last: None,
+            confirmed: confirmed.map_err(|error| error.to_string())?,
+        });
+    }
+    Ok(tail)
+}
+
+fn digest(ledger: LedgerId, metadata: &LedgerMetadata) -> Result<Digest, InsideError> {
+    let kind = metadata.digest.ok_or(InsideError::NoDigest { ledger })?;
+    Ok(Digest::new(kind, b""))
+}
+
+impl Entries for Inside {
+    fn last_entry<'a>(
+        &'a self,
+        ledger: LedgerId,
+        metadata: &'a LedgerMetadata,
+    ) -> Told<'a, Option<u64>> {
+        Box::pin(async move {
+            match metadata.state {
+                LedgerState::Closed => Ok(metadata.last_entry),
+                _ => Ok(self.tail(ledger, metadata).await?.last),
+            }
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        ledger: LedgerId,
+        metadata: &'a LedgerMetadata,
+        entry: u64,
+    ) -> Told<'a, Option<Vec<u8>>> {
+        Box::pin(async move {
+            let digest = digest(ledger, metadata)?;
+            let mut problems = Vec::new();
+            let set = metadata.write_set(entry);
+            for member in &set {
+                let why = match self.bookies.get(member).read_entry(ledger, entry).await {
+                    Err(error) if error.is_absent() => continue,
+                    Err(error) => report::text(&error),
+                    Ok(raw) => match digest.open(ledger, Some(entry), &raw) {
+                        Ok(opened) => return Ok(Some(opened.payload.to_vec())),
+                        Err(error) => error.to_string(),
+                    },
+                };
+                problems.push(format!("{member}: {why}"));
+            }
+            if set.is_empty() {
+                problems.push("no bookie is named for it".to_owned());
+            }
+            match problems.is_empty() {
+                true => Ok(None),
+                false => Err(InsideError::Entry {
+                    ledger,
+                    entry,
+                    why: problems.join("; "),
+                }),
+            }
+        })
+    }
+
+    fn last_add_confirmed<'a>(
+        &'a self,
+        ledger: LedgerId,
+        metadata: &'a LedgerMetadata,
+    ) -> Told<'a, i64> {
+        Box::pin(async move {
+            let last = metadata
+                .last_entry
+                .and_then(|last| i64::try_from(last).ok());
+            match metadata.state {
+                LedgerState::Closed => Ok(last.unwrap_or(-1)),
+                _ => Ok(self.tail(ledger, metadata).await?.confirmed),
+            }
+        })
+    }
+
+    fn entries_held<'a>(&'a self, bookie: &'a str, ledger: LedgerId) -> Told<'a, Held> {
+        Box::pin(async move {
+            match self.bookies.get(bookie).entries_held(ledger).await {
+                Ok(held) => Ok(held),
+                Err(error) if error.is_absent() => Ok(Held::default()),
+                Err(error) => Err(InsideError::Held {
+                    ledger,
+                    bookie: bookie.to_owned(),
+                    why: report::text(&error),
+                }),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

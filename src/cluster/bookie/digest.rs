@@ -181,13 +181,7 @@ impl Digest {
 
     /// An entry as its writer sends it.
     #[cfg(test)]
-    pub(in crate::cluster) fn seal(
-        &self,
-        ledger: u64,
-        entry: u64,
-        confirmed: i64,
-        payload: &[u8],
-    ) -> Vec<u8> {
+    pub(crate) fn seal(&self, ledger: u64, entry: u64, confirmed: i64, payload: &[u8]) -> Vec<u8> {
         let mut header = [ledger, entry].map(u64::to_be_bytes).concat();
         header.extend(confirmed.to_be_bytes());
         header.extend((payload.len() as u64).to_be_bytes());
@@ -197,7 +191,7 @@ impl Digest {
 
     /// What a writer tells between entries.
     #[cfg(test)]
-    pub(in crate::cluster) fn seal_confirmed(&self, ledger: u64, confirmed: i64) -> Vec<u8> {
+    pub(crate) fn seal_confirmed(&self, ledger: u64, confirmed: i64) -> Vec<u8> {
         let header = [ledger.to_be_bytes(), confirmed.to_be_bytes()].concat();
         [&header[..], &self.of(&[&header])].concat()
     }
