@@ -92,7 +92,10 @@ mod tests {
 
     type Run = tokio::task::JoinHandle<Result<Leader, StoreError>>;
 
-    fn run(store: &Arc<MemorySession>, who: &'static str) -> (Run, watch::Receiver<Option<String>>) {
+    fn run(
+        store: &Arc<MemorySession>,
+        who: &'static str,
+    ) -> (Run, watch::Receiver<Option<String>>) {
         let (leads, told) = watch::channel(None);
         let store: Arc<dyn MetaStore> = store.clone();
         let run = tokio::spawn(async move { campaign(store, PATH, who, &leads).await });

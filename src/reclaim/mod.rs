@@ -7,6 +7,6 @@ mod name;
 pub mod plan;
 pub mod scan;
 pub mod state;
-pub mod trim;
 #[cfg(test)]
 mod tests;
+pub mod trim;

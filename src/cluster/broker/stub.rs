@@ -75,7 +75,8 @@ async fn serve(mut stream: TcpStream, answer: &(dyn Fn(Asked) -> Option<String> 
     let token = head.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
         let value = value.strip_prefix("Bearer ")?;
-        name.eq_ignore_ascii_case("authorization").then(|| value.to_owned())
+        name.eq_ignore_ascii_case("authorization")
+            .then(|| value.to_owned())
     });
     match answer(Asked { line, token }) {
         Some(said) => {

@@ -101,7 +101,10 @@ impl Strain {
             first.as_millis(),
             self.times
         );
-        (self.times, Some(why.replace("brokers answers", "brokers answer")))
+        (
+            self.times,
+            Some(why.replace("brokers answers", "brokers answer")),
+        )
     }
 }
 

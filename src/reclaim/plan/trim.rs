@@ -298,7 +298,14 @@ impl<'a> Walk<'a> {
 
     fn take(&mut self, ledger: &ListedLedger) -> Result<(), &'static str> {
         let why = self.can_go(ledger.id, ledger.closed_at, ledger.size)?;
-        self.add(why, if ledger.gone_to_storage { 0 } else { ledger.size });
+        self.add(
+            why,
+            if ledger.gone_to_storage {
+                0
+            } else {
+                ledger.size
+            },
+        );
         Ok(())
     }
 

@@ -52,14 +52,20 @@ fn told(line: &str, min_gain: u64) -> String {
             })
         }
     };
-    let mut numbers = parts[3].split_whitespace().map(|n| n.parse::<i64>().unwrap());
+    let mut numbers = parts[3]
+        .split_whitespace()
+        .map(|n| n.parse::<i64>().unwrap());
     let (time, size) = (numbers.next().unwrap(), numbers.next().unwrap());
     let ttl = numbers.next().map(|hours| hours.unsigned_abs() * 3600);
     let facts = Facts {
         list: &list,
         last,
         slowest,
-        policy: Policy::of(time.max(-1).saturating_mul(if time < 0 { 1 } else { 60 }), size, ttl),
+        policy: Policy::of(
+            time.max(-1).saturating_mul(if time < 0 { 1 } else { 60 }),
+            size,
+            ttl,
+        ),
         now,
     };
     let verdict = match judge(&facts, min_gain) {

@@ -160,7 +160,10 @@ mod tests {
         assert!(state.visit("/a").unwrap().is_some());
         state.forget_visits(FORGOTTEN_AFTER + 3).unwrap();
         assert_eq!(state.visit("/a").unwrap(), None);
-        assert!(state.visit("/b").unwrap().is_some(), "a loaded topic was forgotten");
+        assert!(
+            state.visit("/b").unwrap().is_some(),
+            "a loaded topic was forgotten"
+        );
     }
 
     #[test]

@@ -216,14 +216,19 @@ impl Pass<'_> {
         if !self.is_leader() {
             self.gate.stop(NO_LEADER.to_owned());
             result.obstacle = Some(NO_LEADER.to_owned());
-            return if loaded { Order::Unknown } else { Order::Refused };
+            return if loaded {
+                Order::Unknown
+            } else {
+                Order::Refused
+            };
         }
         let Err(error) = self.brokers.trim(name).await else {
             return Order::Done;
         };
         result.obstacle = Some(report::text(&error));
         if matches!(error, BrokerError::Unauthorized { .. }) {
-            self.gate.stop("the brokers do not know our token".to_owned());
+            self.gate
+                .stop("the brokers do not know our token".to_owned());
         }
         // What they say before they load anything.
         let refused = matches!(

@@ -172,7 +172,12 @@ impl Pass<'_> {
             };
             longer(wanted, below) || longer(below, wanted)
         };
-        let topics = || self.options.topics.iter().filter_map(|topic| namespace(topic));
+        let topics = || {
+            self.options
+                .topics
+                .iter()
+                .filter_map(|topic| namespace(topic))
+        };
         let namespaces = &self.options.namespaces;
         (namespaces.is_empty() || namespaces.iter().any(|one| leads(one)))
             && (self.options.topics.is_empty() || topics().any(leads))
@@ -316,7 +321,10 @@ impl Pass<'_> {
         let names = at(node, children_if_any(store, node).await)?;
         let paths: Vec<_> = names.iter().map(|name| format!("{node}/{name}")).collect();
         let mut slowest = None;
-        for cursor in at(node, get_all(store, &paths).await)?.into_iter().flatten() {
+        for cursor in at(node, get_all(store, &paths).await)?
+            .into_iter()
+            .flatten()
+        {
             match Node::decode(&cursor.0) {
                 Ok(Node::Cursor(ManagedCursor {
                     ledger: None,
