@@ -18,3 +18,6 @@ pub mod sweep;
 mod tests;
 pub mod trim;
 pub mod undo;
+#[cfg(test)]
+mod tests;
+pub mod trim;

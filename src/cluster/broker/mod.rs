@@ -72,6 +72,9 @@ pub enum BrokerError {
         /// The address.
         url: String,
     },
+    /// No address at all.
+    #[error("no address of a broker is given")]
+    NoAddress,
     /// No secure connection is possible.
     #[error("no secure connection to the brokers is possible")]
     Tls(#[source] TlsError),
@@ -215,8 +218,7 @@ impl Brokers {
             }
         }
         if options.urls.is_empty() {
-            let url = "nothing".to_owned();
-            return Err(BrokerError::Address { url });
+            return Err(BrokerError::NoAddress);
         }
         let client = match &options.authorities {
             None => HttpClient::new()?,
@@ -254,7 +256,7 @@ impl Brokers {
         let live: Option<Vec<Url>> = ids.iter().map(|id| self.url_of(id)).collect();
         let live = live.filter(|live| !live.is_empty()).ok_or_else(|| {
             let url = self.given[0].clone();
-            let why = format!("{} are no brokers", printable(&ids.join(", ")));
+            let why = format!("it lists the brokers {}", printable(&format!("{ids:?}")));
             BrokerError::Garbage { url, why }
         })?;
         *self.known() = live.clone();

@@ -96,25 +96,25 @@ async fn bad_answers_are_one_sentence_each() {
         let brokers = brokers(vec![stub.url()]);
         sentence(&brokers.ledgers(&topic()).await.unwrap_err())
     };
-    insta::assert_snapshot!(bad(said(401, "<html>")).await, @"");
-    insta::assert_snapshot!(bad(said(403, r#"{"reason":"Unauthorized to validateTopicOperation"}"#)).await, @"");
-    insta::assert_snapshot!(bad(said(404, r#"{"reason":"Topic persistent://a/b/c not found"}"#)).await, @"");
-    insta::assert_snapshot!(bad(said(405, r#"{"reason":"Trim on a non-persistent topic is not allowed"}"#)).await, @"");
-    insta::assert_snapshot!(bad(said(500, "<html><h1>HTTP ERROR 500</h1></html>")).await, @"");
-    insta::assert_snapshot!(bad(said(503, "busy\u{7}\nand more")).await, @"");
-    insta::assert_snapshot!(bad(said(200, "<html>sign in</html>")).await, @"");
-    insta::assert_snapshot!(bad(said(200, r#"{"ledgers":[{"ledgerId":-4}]}"#)).await, @"");
-    insta::assert_snapshot!(bad(said(200, "")).await, @"");
-    insta::assert_snapshot!(bad("HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n{\"ledgers\":".to_owned()).await, @"");
-    insta::assert_snapshot!(bad("SSH-2.0-OpenSSH\r\n".to_owned()).await, @"");
-    insta::assert_snapshot!(bad(sent_on("http://example.org/admin/v2")).await, @"");
-    insta::assert_snapshot!(bad(sent_on("file:///etc/passwd")).await, @"");
-    insta::assert_snapshot!(bad(sent_on("?authoritative=false")).await, @"");
+    insta::assert_snapshot!(bad(said(401, "<html>")).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info wants a token, and knows none such (401)");
+    insta::assert_snapshot!(bad(said(403, r#"{"reason":"Unauthorized to validateTopicOperation"}"#)).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info does not allow this to the role of our token (403): trim and unload take a tenant's admin, and metrics may need one too");
+    insta::assert_snapshot!(bad(said(404, r#"{"reason":"Topic persistent://a/b/c not found"}"#)).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info knows no such thing (404): Topic persistent://a/b/c not found");
+    insta::assert_snapshot!(bad(said(405, r#"{"reason":"Trim on a non-persistent topic is not allowed"}"#)).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info does not do this with such a topic (405): Trim on a non-persistent topic is not allowed");
+    insta::assert_snapshot!(bad(said(500, "<html><h1>HTTP ERROR 500</h1></html>")).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info answered 500");
+    insta::assert_snapshot!(bad(said(503, "busy\u{7}\nand more")).await, @r#"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info answered 503: busy\x07"#);
+    insta::assert_snapshot!(bad(said(200, "<html>sign in</html>")).await, @"the answer of http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info cannot be understood: expected value at line 1 column 1");
+    insta::assert_snapshot!(bad(said(200, r#"{"ledgers":[{"ledgerId":-4}]}"#)).await, @"the answer of http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info cannot be understood: invalid value: integer `-4`, expected u64 at line 1 column 26");
+    insta::assert_snapshot!(bad(said(200, "")).await, @"the answer of http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info cannot be understood: invalid type: null, expected struct Info at line 1 column 4");
+    insta::assert_snapshot!(bad("HTTP/1.1 200 X\r\ncontent-length: 100\r\n\r\n{\"ledgers\":".to_owned()).await, @"the answer of http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info broke off: end of file before message length reached");
+    insta::assert_snapshot!(bad("SSH-2.0-OpenSSH\r\n".to_owned()).await, @"the answer of http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info broke off: invalid HTTP version parsed");
+    insta::assert_snapshot!(bad(sent_on("http://example.org/admin/v2")).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info sends us to http://example.org, which is no broker in the cluster's list and gets no token");
+    insta::assert_snapshot!(bad(sent_on("file:///etc/passwd")).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info sends us to file:///etc/passwd, which is no broker in the cluster's list and gets no token");
+    insta::assert_snapshot!(bad(sent_on("?authoritative=false")).await, @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/internal-info was sent on more than 4 times: the brokers do not agree on who has the topic");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = Url::parse(&format!("http://{}", free.local_addr().unwrap())).unwrap();
     drop(free);
     let error = brokers(vec![url]).trim(&topic()).await.unwrap_err();
-    insta::assert_snapshot!(sentence(&error), @"");
+    insta::assert_snapshot!(sentence(&error), @"no answer from http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/trim: Connection refused (os error 111)");
 }
 
 /// Two brokers that know of each other; `owner` is the one that has the topic.
@@ -165,7 +165,7 @@ async fn a_broker_of_the_list_gets_the_call_and_the_token_and_nobody_else() {
     let unknown = brokers(vec![first.url()]);
     unknown.refresh().await.unwrap();
     let error = unknown.trim(&topic()).await.unwrap_err();
-    insta::assert_snapshot!(sentence(&error), @"");
+    insta::assert_snapshot!(sentence(&error), @"http://BROKER/admin/v2/persistent/public/default/a%2Fb+c/trim sends us to http://BROKER, which is no broker in the cluster's list and gets no token");
     assert!(
         !asked
             .lock()
@@ -206,7 +206,7 @@ async fn loaded_topics_are_those_of_all_live_brokers_or_unknown() {
     assert!(matches!(error, BrokerError::Http(_)), "{error}");
     live.lock().unwrap().clear();
     let error = all.loaded().await.unwrap_err();
-    insta::assert_snapshot!(sentence(&error), @"");
+    insta::assert_snapshot!(sentence(&error), @"the answer of http://BROKER/ cannot be understood: it lists the brokers []");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn addresses() {
         };
         Brokers::new(options).unwrap_err().to_string()
     };
-    insta::assert_snapshot!(refused(&[]), @"");
-    insta::assert_snapshot!(refused(&["pulsar://a:6650"]), @"");
-    insta::assert_snapshot!(refused(&["http://a:8080/admin"]), @"");
+    insta::assert_snapshot!(refused(&[]), @"no address of a broker is given");
+    insta::assert_snapshot!(refused(&["pulsar://a:6650"]), @"pulsar://a:6650 is no web service address of a broker: it is http:// or https://, a host and perhaps a port");
+    insta::assert_snapshot!(refused(&["http://a:8080/admin"]), @"http://a:8080/admin is no web service address of a broker: it is http:// or https://, a host and perhaps a port");
 }

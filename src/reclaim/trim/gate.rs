@@ -10,7 +10,6 @@ use super::super::plan::strain::{Source, Strain};
 use super::visit::NO_LEADER;
 use super::{Pass, lock};
 use crate::cluster::broker::{Loaded, TopicName};
-use crate::health::moment::Elapsed;
 use crate::report;
 
 /// What is known of loaded topics is not trusted for longer. Whoever loads one meanwhile is seen before it is unloaded.
@@ -26,9 +25,9 @@ pub(super) struct Gate {
 }
 
 struct Turns {
-    next: Elapsed,
-    next_question: Elapsed,
-    loaded_at: Elapsed,
+    next: Duration,
+    next_question: Duration,
+    loaded_at: Duration,
 }
 
 struct Shared {
@@ -46,7 +45,7 @@ pub(super) enum NoTurn {
 }
 
 impl Gate {
-    pub(super) fn new(loaded: Loaded, now: Elapsed) -> Gate {
+    pub(super) fn new(loaded: Loaded, now: Duration) -> Gate {
         Gate {
             turns: tokio::sync::Mutex::new(Turns {
                 next: now,

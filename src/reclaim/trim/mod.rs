@@ -3,8 +3,12 @@
 //! decides what goes. The leader alone does it, slowly, and slower when the cluster answers slower.
 
 mod gate;
+#[cfg(test)]
+mod tests;
 mod visit;
 mod walk;
+#[cfg(test)]
+mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::{Future, poll_fn};
@@ -256,7 +260,6 @@ pub(super) struct Pass<'a> {
 ///
 /// # Errors
 /// Candidates cannot be found, or it is not known which topics are loaded. What was begun is remembered.
-#[allow(clippy::too_many_arguments)] // one each of what there is
 pub async fn trim(
     state: &State,
     cluster: &TrimCluster,
@@ -300,7 +303,9 @@ impl Pass<'_> {
         found.ended = self.clock.now().wall.0;
         found.stopped = self.gate.stopped();
         found.results = std::mem::take(&mut *lock(&self.results));
-        self.state.forget_visits(found.ended)?;
+        if self.leader.is_some() {
+            self.state.forget_visits(found.ended)?;
+        }
         Ok(found)
     }
 
