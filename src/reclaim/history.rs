@@ -104,9 +104,8 @@ pub(super) fn facts(
     all_clusters: bool,
     began: Millis,
 ) -> Facts {
-    let stands = suspect.is_some_and(|suspect| {
-        1 < suspect.scans && lac.is_some() && suspect.lac == lac
-    });
+    let stands =
+        suspect.is_some_and(|suspect| 1 < suspect.scans && lac.is_some() && suspect.lac == lac);
     Facts {
         maker: ledger.maker,
         named,

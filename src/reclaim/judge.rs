@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use super::history::{Around, References, Ruling, Span, Suspect, facts, suspected};
 use super::name;
 use super::plan::LedgerId;
-use super::plan::class::{Class, Maker, Named, classify};
+use super::plan::class::{Class, Maker, Named, Rules, classify};
 use super::plan::evidence::{Known, Witness, compare};
 use super::scan::{
     COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError, ScanInfo, Step,
@@ -27,6 +27,7 @@ const MOST_ASKED: usize = 10_000;
 pub(super) struct Judge<'a> {
     pub(super) state: &'a State,
     pub(super) inside: Option<Inside<'a>>,
+    pub(super) rules: &'a Rules,
     pub(super) info: ScanInfo,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) asked: usize,
@@ -181,7 +182,8 @@ impl Judge<'_> {
             let mut outcome = Outcome::default();
             let part = self.part().cloned();
             let is_in = |one: &Ledger| {
-                part.as_ref().is_none_or(|part| part.has(one.maker, &one.owner))
+                part.as_ref()
+                    .is_none_or(|part| part.has(one.maker, &one.owner))
             };
             let mut unnamed = Vec::new();
             for ledger in ledgers {
@@ -197,10 +199,13 @@ impl Judge<'_> {
             let known = self.state.suspects(&ids)?;
             for ((ledger, named, is_in), known) in unnamed.into_iter().zip(known) {
                 if is_in {
-                    self.ledger(&ledger, named, known, &mut last, &mut outcome).await?;
+                    self.ledger(&ledger, named, known, &mut last, &mut outcome)
+                        .await?;
                 } else {
                     // As it was.
-                    outcome.suspects.extend(known.0.map(|known| (ledger.id, known)));
+                    outcome
+                        .suspects
+                        .extend(known.0.map(|known| (ledger.id, known)));
                 }
             }
             self.state.prepare(&outcome)?;
@@ -227,7 +232,7 @@ impl Judge<'_> {
         let around = self.around(ledger, last)?;
         let (all, began) = (self.info.all_clusters, self.info.began);
         let facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
-        let (class, verdict) = classify(&facts);
+        let (class, verdict) = classify(&facts, self.rules);
         let (ruling, why) = Ruling::of(verdict);
         if let Some(at) = Class::ALL.iter().position(|one| *one == class) {
             self.info.classes[at] += 1;
@@ -264,7 +269,9 @@ impl Judge<'_> {
         let there = self.state.at_path(clusters, &path)?;
         let hidden = match ledger.maker {
             Maker::Schema => there.clone(),
-            _ => self.state.at_path(clusters, &format!("{path}/{COMPACTION}"))?,
+            _ => self
+                .state
+                .at_path(clusters, &format!("{path}/{COMPACTION}"))?,
         };
         let mut is_namespace_there = false;
         for name in name::namespaces(owner) {

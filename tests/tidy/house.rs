@@ -196,6 +196,7 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "src/cluster/",
         "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
     ),
+    ("src/reclaim/sweep/mod.rs", "the pace of its deletions"),
     (
         "tests/prober/",
         "its waits for a child, each with a deadline",

@@ -28,8 +28,12 @@ struct RawSchema {
 /// It is no entry of such a ledger.
 pub fn compacted_ledger(entry: &[u8]) -> Result<Option<u64>, PulsarError> {
     let state: RawState = read(entry)?;
-    state.ledger_id.ok_or(PulsarError::Missing("the ledger of a position"))?;
-    state.entry_id.ok_or(PulsarError::Missing("the entry of a position"))?;
+    state
+        .ledger_id
+        .ok_or(PulsarError::Missing("the ledger of a position"))?;
+    state
+        .entry_id
+        .ok_or(PulsarError::Missing("the entry of a position"))?;
     let mut properties = state.properties.into_iter();
     let named = properties.find(|property| property.name.as_deref() == Some(COMPACTED_LEDGER));
     let id = named.map(|property| positive("the compacted ledger", property.value));

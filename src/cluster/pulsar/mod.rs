@@ -153,7 +153,9 @@ fn versions(all: impl Iterator<Item = RawIndex>) -> Result<SchemaLocator, Pulsar
         some.push((one.version, position.checked()?));
     }
     // One without a version is not known to be the oldest.
-    let numbered = some.iter().filter_map(|(version, at)| Some((*version.as_ref()?, *at)));
+    let numbered = some
+        .iter()
+        .filter_map(|(version, at)| Some((*version.as_ref()?, *at)));
     let oldest = numbered.min_by_key(|(version, _)| *version);
     let mut positions: Vec<_> = some.into_iter().map(|(_, at)| at).collect();
     positions.sort_unstable();

@@ -35,7 +35,9 @@ pub enum ScanError {
         source: StoreError,
     },
     /// The store does not answer.
-    #[error("no server was reached for {seconds} s to read {path}; the next scan goes on from here")]
+    #[error(
+        "no server was reached for {seconds} s to read {path}; the next scan goes on from here"
+    )]
     Unreachable {
         /// Which node.
         path: String,
@@ -67,7 +69,9 @@ pub enum ScanError {
         path: String,
     },
     /// Another cluster than before.
-    #[error("this is cluster {found}, and what is remembered is of cluster {remembered}: name another --state-dir")]
+    #[error(
+        "this is cluster {found}, and what is remembered is of cluster {remembered}: name another --state-dir"
+    )]
     OtherCluster {
         /// The id that is remembered.
         remembered: String,

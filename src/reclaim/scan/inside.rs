@@ -28,7 +28,9 @@ impl Scan<'_> {
             };
             after = Some(last.clone());
             for (key, reading) in owners {
-                let Some(hidden) = reading.hidden else { continue };
+                let Some(hidden) = reading.hidden else {
+                    continue;
+                };
                 let inside = Inside {
                     sources: self.sources,
                     layout: self.layout,

@@ -15,7 +15,10 @@ const MOST_CHILDREN: usize = 1_000_000;
 
 pub(super) async fn layout(ledgers: &Ledgers, reach: &Reach<'_>) -> Result<Layout, ScanError> {
     let path = ledgers.root.clone();
-    match reach.get(&*ledgers.store, &format!("{path}/LAYOUT")).await? {
+    match reach
+        .get(&*ledgers.store, &format!("{path}/LAYOUT"))
+        .await?
+    {
         Some((bytes, _)) => {
             Layout::parse(&bytes).map_err(|source| ScanError::Layout { path, source })
         }
@@ -114,7 +117,10 @@ impl Scan<'_> {
                 .map(|(folder, _)| format!("{root}{}", folder.path))
                 .collect();
             // A folder goes with its last ledger.
-            let lists = self.reach.children_all(&*self.sources.ledgers.store, &paths).await?;
+            let lists = self
+                .reach
+                .children_all(&*self.sources.ledgers.store, &paths)
+                .await?;
             for (((folder, _), path), names) in folders.into_iter().zip(&paths).zip(lists) {
                 limited(path, &names)?;
                 for name in names {

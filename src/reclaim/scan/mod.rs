@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::inside::Entries;
 use super::judge::Judge;
-use super::plan::class::{Class, Maker};
+use super::plan::class::{Class, Maker, Rules};
 use super::plan::evidence::Seen;
 use super::plan::{HOUR, LedgerId, Millis};
 use super::state::State;
@@ -82,6 +82,8 @@ pub struct Sources<'a> {
 /// How a scan is made.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
+    /// How much evidence it takes.
+    pub rules: Rules,
     /// Every Pulsar cluster on these bookies was declared.
     pub all_clusters: bool,
     /// Judge the ledgers of this part only. Everything is read all the same, for whoever names a ledger may be anywhere; what is
@@ -354,7 +356,12 @@ impl<'a> Scan<'a> {
             ledgers: self.running.ledgers,
             owners: self.running.owners,
             all_clusters: self.options.all_clusters,
-            clusters: self.sources.pulsars.iter().map(|one| one.name.clone()).collect(),
+            clusters: self
+                .sources
+                .pulsars
+                .iter()
+                .map(|one| one.name.clone())
+                .collect(),
             part: self.options.part.clone(),
             is_snapshot: self.options.snapshot_of.is_some(),
             classes: [0; Class::ALL.len()],
@@ -369,6 +376,7 @@ impl<'a> Scan<'a> {
         let judge = Judge {
             state: self.state,
             inside,
+            rules: &self.options.rules,
             info,
             progress: self.progress,
             asked: 0,
@@ -391,7 +399,11 @@ impl<'a> Scan<'a> {
 
     fn commit(&mut self) -> Result<(), ScanError> {
         let calls = self.requests_before + self.reach.calls();
-        self.running.requests = if self.options.snapshot_of.is_some() { 0 } else { calls };
+        self.running.requests = if self.options.snapshot_of.is_some() {
+            0
+        } else {
+            calls
+        };
         self.state.advance_scan(&self.running, &self.waiting)?;
         self.waiting = Batch::default();
         self.committed = self.reach.clock.elapsed();

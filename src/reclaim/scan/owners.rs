@@ -55,7 +55,11 @@ pub(in crate::reclaim) fn reading(
     };
     reading.seen.created = stat.created;
     reading.seen.version = stat.version;
-    for ids in [&mut reading.seen.ledgers, &mut reading.moved, &mut reading.positions] {
+    for ids in [
+        &mut reading.seen.ledgers,
+        &mut reading.moved,
+        &mut reading.positions,
+    ] {
         ids.sort_unstable();
         ids.dedup();
     }
@@ -63,16 +67,25 @@ pub(in crate::reclaim) fn reading(
 }
 
 fn schema(locator: &SchemaLocator) -> Reading {
-    let hidden = locator.oldest.filter(|_| !locator.is_whole).map(|at| Hidden::Schema {
-        ledger: at.ledger,
-        entry: at.entry.unwrap_or(0),
-    });
-    reading_of(locator.positions.iter().map(|at| at.ledger).collect(), hidden)
+    let hidden = locator
+        .oldest
+        .filter(|_| !locator.is_whole)
+        .map(|at| Hidden::Schema {
+            ledger: at.ledger,
+            entry: at.entry.unwrap_or(0),
+        });
+    reading_of(
+        locator.positions.iter().map(|at| at.ledger).collect(),
+        hidden,
+    )
 }
 
 fn topic(topic: &ManagedLedger) -> Reading {
     let of = |moved: bool| {
-        let some = topic.ledgers.iter().filter(move |one| one.gone_to_storage == moved);
+        let some = topic
+            .ledgers
+            .iter()
+            .filter(move |one| one.gone_to_storage == moved);
         some.map(|one| one.id).collect()
     };
     Reading {
@@ -83,7 +96,9 @@ fn topic(topic: &ManagedLedger) -> Reading {
 }
 
 fn cursor(path: &str, cursor: &ManagedCursor) -> Reading {
-    let is_compaction = path.rsplit_once('/').is_some_and(|(_, name)| name == COMPACTION);
+    let is_compaction = path
+        .rsplit_once('/')
+        .is_some_and(|(_, name)| name == COMPACTION);
     let mut ledgers = cursor.buckets.clone();
     ledgers.extend(cursor.ledger);
     ledgers.extend(cursor.compacted_ledger);
@@ -91,7 +106,10 @@ fn cursor(path: &str, cursor: &ManagedCursor) -> Reading {
         positions: cursor.mark_delete.iter().map(|at| at.ledger).collect(),
         ..reading_of(
             ledgers,
-            cursor.ledger.filter(|_| is_compaction).map(Hidden::Compacted),
+            cursor
+                .ledger
+                .filter(|_| is_compaction)
+                .map(Hidden::Compacted),
         )
     }
 }
@@ -147,9 +165,7 @@ impl Scan<'_> {
         for some in children.chunks(BATCH) {
             let paths: Vec<_> = some
                 .iter()
-                .map(|(number, name)| {
-                    format!("{}{}/{name}", pulsar.root, folders[*number].0.path)
-                })
+                .map(|(number, name)| format!("{}{}/{name}", pulsar.root, folders[*number].0.path))
                 .collect();
             let read = self.reach.get_all(&*pulsar.store, &paths).await?;
             for ((number, name), node) in some.iter().zip(read) {
@@ -162,14 +178,20 @@ impl Scan<'_> {
             // All folders before the last one of the batch are done, and that one up to here.
             if let Some((number, name)) = some.last() {
                 let ready = folders[done..*number].iter();
-                self.waiting.done.extend(ready.map(|(folder, _)| folder.clone()));
+                self.waiting
+                    .done
+                    .extend(ready.map(|(folder, _)| folder.clone()));
                 done = *number;
-                self.waiting.after.push((folders[done].0.clone(), name.clone()));
+                self.waiting
+                    .after
+                    .push((folders[done].0.clone(), name.clone()));
             }
             self.committed()?;
         }
         let rest = folders[done..].iter();
-        self.waiting.done.extend(rest.map(|(folder, _)| folder.clone()));
+        self.waiting
+            .done
+            .extend(rest.map(|(folder, _)| folder.clone()));
         Ok(())
     }
 
@@ -181,7 +203,9 @@ impl Scan<'_> {
         first: usize,
         children: &mut Vec<(usize, String)>,
     ) -> Result<(), ScanError> {
-        let paths = folders.iter().map(|(folder, _)| format!("{}{}", pulsar.root, folder.path));
+        let paths = folders
+            .iter()
+            .map(|(folder, _)| format!("{}{}", pulsar.root, folder.path));
         let paths: Vec<_> = paths.collect();
         let lists = self.reach.children_all(&*pulsar.store, &paths).await?;
         for (((number, (folder, after)), path), names) in

@@ -48,7 +48,10 @@ impl Part {
     /// Whether a node, from `/managed-ledgers` or `/schemas` on, belongs to it.
     #[must_use]
     pub fn has_owner(&self, path: &str) -> bool {
-        match (path.strip_prefix("/managed-ledgers/"), path.strip_prefix("/schemas/")) {
+        match (
+            path.strip_prefix("/managed-ledgers/"),
+            path.strip_prefix("/schemas/"),
+        ) {
             (Some(topic), _) => self.has_topic(topic),
             (_, Some(schema)) => self.has_schema(schema),
             _ => false,
@@ -63,7 +66,9 @@ impl Part {
     /// A schema's path has no domain, and is that of all partitions.
     fn has_schema(&self, path: &str) -> bool {
         let of_topic = |topic: &String| {
-            let base = topic.rsplit_once("-partition-").map_or(topic.as_str(), |(base, _)| base);
+            let base = topic
+                .rsplit_once("-partition-")
+                .map_or(topic.as_str(), |(base, _)| base);
             let schema = base.replacen("/persistent/", "/", 1);
             is_in(path, &schema)
         };

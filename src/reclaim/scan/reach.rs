@@ -11,9 +11,7 @@ use tokio::time::timeout;
 use super::ScanError;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
-use crate::cluster::store::{
-    Answer, Link, MetaStore, READS_AT_ONCE, Stat, StoreError, together,
-};
+use crate::cluster::store::{Answer, Link, MetaStore, READS_AT_ONCE, Stat, StoreError, together};
 
 /// How often a node is asked for while the store is in reach. One that is larger than the connection allows ends it each time.
 const TRIES: u32 = 6;
@@ -89,7 +87,9 @@ impl<'a> Reach<'a> {
     ) -> Result<Vec<Option<(Vec<u8>, Stat)>>, ScanError> {
         let mut all = Vec::with_capacity(paths.len());
         for some in paths.chunks(READS_AT_ONCE) {
-            let reads = some.iter().map(|path| -> Read<'_, _> { Box::pin(self.get(store, path)) });
+            let reads = some
+                .iter()
+                .map(|path| -> Read<'_, _> { Box::pin(self.get(store, path)) });
             for read in together(reads.collect()).await {
                 all.push(read?);
             }
@@ -160,7 +160,10 @@ impl<'a> Reach<'a> {
 
 /// The connection's trouble, which passes, and no word about the node.
 fn is_passing(error: &StoreError) -> bool {
-    matches!(error, StoreError::Lost | StoreError::Expired | StoreError::TimedOut)
+    matches!(
+        error,
+        StoreError::Lost | StoreError::Expired | StoreError::TimedOut
+    )
 }
 
 fn refused(path: &str, source: StoreError) -> ScanError {

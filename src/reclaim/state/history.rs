@@ -105,14 +105,6 @@ struct InfoRow {
 const RULINGS: [Ruling; 3] = [Ruling::Keep, Ruling::Wait, Ruling::Deletable];
 
 impl State {
-    /// The id of the cluster whose scans are remembered.
-    ///
-    /// # Errors
-    /// The file cannot be read.
-    pub fn instance(&self) -> Result<Option<String>, StateError> {
-        Ok(self.last_scan()?.map(|info| info.instance))
-    }
-
     /// The last scan that was complete.
     ///
     /// # Errors
@@ -174,7 +166,10 @@ impl State {
             after = Some(*last);
             for (id, ledger, judged, suspect) in rows {
                 let stored = self.stored(id, &ledger, judged.as_deref(), suspect.as_deref())?;
-                if part.as_ref().is_none_or(|part| part.has(stored.maker, &stored.owner)) {
+                if part
+                    .as_ref()
+                    .is_none_or(|part| part.has(stored.maker, &stored.owner))
+                {
                     give(&stored);
                 }
             }
@@ -190,7 +185,11 @@ impl State {
     ) -> Result<Stored, StateError> {
         let ledger = self.ledger(id, ledger)?;
         let (class, ruling, why) = match judged {
-            None => (Class::Referenced, Ruling::Keep, crate::reclaim::history::REFERENCED.to_owned()),
+            None => (
+                Class::Referenced,
+                Ruling::Keep,
+                crate::reclaim::history::REFERENCED.to_owned(),
+            ),
             Some(row) => {
                 let row: JudgedRow = self.decoded("a verdict", row)?;
                 let class = Class::ALL.get(usize::from(row.class));
@@ -199,8 +198,9 @@ impl State {
                 (*class, *ruling, row.why)
             }
         };
-        let suspect: Option<SuspectRow> =
-            suspect.map(|row| self.decoded("a suspect", row)).transpose()?;
+        let suspect: Option<SuspectRow> = suspect
+            .map(|row| self.decoded("a suspect", row))
+            .transpose()?;
         Ok(Stored {
             id,
             created: ledger.created,
@@ -216,6 +216,22 @@ impl State {
             why,
             suspect: suspect.map(SuspectRow::suspect),
         })
+    }
+
+    /// Every owner that was there at the last scan, in their order; of a scan of a part, as they are remembered.
+    ///
+    /// # Errors
+    /// The file cannot be read. What was given before is good.
+    pub fn for_each_owner(&self, mut give: impl FnMut(&OwnerKey)) -> Result<(), StateError> {
+        let mut after = None;
+        loop {
+            let some = self.owner_rows(OWNERS, after.as_ref(), CHUNK)?;
+            let Some((last, _)) = some.last() else {
+                return Ok(());
+            };
+            after = Some(last.clone());
+            some.iter().for_each(|(key, _)| give(key));
+        }
     }
 
     /// Owners that are remembered, after this one: those that were there, or those that were not.
@@ -248,7 +264,9 @@ impl State {
                 let row = table.get(id)?;
                 Ok::<_, redb::Error>(row.map(|row| row.value().to_vec()))
             };
-            let rows = ids.iter().map(|id| Ok((of(&suspects, id)?, of(&witnessed, id)?)));
+            let rows = ids
+                .iter()
+                .map(|id| Ok((of(&suspects, id)?, of(&witnessed, id)?)));
             rows.collect::<Result<_, redb::Error>>()
         })?;
         let all = rows.into_iter().map(|(suspect, witness)| {
@@ -328,13 +346,18 @@ impl State {
         });
         self.write(|transaction| {
             // Of a scan of all, what was read is what is remembered of the owners that are there.
-            let owners = if info.part.is_some() { NEW_OWNERS } else { scan::OWNERS };
+            let owners = if info.part.is_some() {
+                NEW_OWNERS
+            } else {
+                scan::OWNERS
+            };
             replace(transaction, owners, OWNERS)?;
             replace(transaction, NEW_GONE, GONE)?;
             replace(transaction, NEW_SUSPECTS, SUSPECTS)?;
             replace(transaction, scan::LEDGERS, LEDGERS)?;
             replace(transaction, NEW_JUDGED, JUDGED)?;
             transaction.open_table(LAST)?.insert(INFO, row.as_slice())?;
+            super::cluster::set(transaction, &info.instance)?;
             scan::forget(transaction)?;
             forget(transaction)
         })

@@ -78,7 +78,10 @@ const MAKERS: [Maker; 4] = [
 
 /// The place in a list of all.
 pub(super) fn number<T: PartialEq>(all: &[T], one: &T) -> u8 {
-    let at = all.iter().position(|other| other == one).unwrap_or(all.len());
+    let at = all
+        .iter()
+        .position(|other| other == one)
+        .unwrap_or(all.len());
     u8::try_from(at).unwrap_or(u8::MAX)
 }
 
@@ -195,7 +198,10 @@ impl AbsenceRow {
 /// From one to the next; they ascend.
 fn differences(ids: &[LedgerId]) -> Vec<u64> {
     let before = std::iter::once(0).chain(ids.iter().copied());
-    ids.iter().zip(before).map(|(id, before)| id.wrapping_sub(before)).collect()
+    ids.iter()
+        .zip(before)
+        .map(|(id, before)| id.wrapping_sub(before))
+        .collect()
 }
 
 fn sums(mut ids: Vec<u64>) -> Vec<LedgerId> {

@@ -132,7 +132,9 @@ impl State {
         self.write(|transaction| {
             forget(transaction)?;
             super::history::forget(transaction)?;
-            transaction.open_table(RUNNING)?.insert(NOW, now.as_slice())?;
+            transaction
+                .open_table(RUNNING)?
+                .insert(NOW, now.as_slice())?;
             let mut folders = transaction.open_table(FOLDERS)?;
             for top in tops {
                 folders.insert(folder_key(top), (top.depth, ""))?;
@@ -157,7 +159,9 @@ impl State {
     ) -> Result<(), StateError> {
         let now = rows::encoded(running);
         self.write(|transaction| {
-            transaction.open_table(RUNNING)?.insert(NOW, now.as_slice())?;
+            transaction
+                .open_table(RUNNING)?
+                .insert(NOW, now.as_slice())?;
             ledgers(transaction, batch)?;
             let mut owners = transaction.open_table(OWNERS)?;
             for (key, reading) in &batch.owners {
