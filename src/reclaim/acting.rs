@@ -11,9 +11,10 @@ use super::history::Ruling;
 use super::plan::class::{Class, Maker, Rules};
 use super::plan::evidence::Witness;
 use super::plan::{LedgerId, Millis};
-use super::scan::{Ledgers, OwnerKey, Part, Pulsar};
+use super::scan::{Ledgers, OwnerKey, Pulsar};
+use super::state::history::Stored;
 use super::state::marks::Mark;
-use super::state::{State, StateError, Stored};
+use super::state::{State, StateError};
 use crate::clock::Clock;
 use crate::cluster::ledger::{Layout, LayoutError};
 use crate::cluster::store::{MetaStore, StoreError};
@@ -45,10 +46,10 @@ pub struct LastScan {
     pub instance: String,
     /// Every Pulsar cluster on these bookies was declared.
     pub all_clusters: bool,
-    /// Only ledgers of this part were judged.
-    pub part: Option<Part>,
     /// How many ledgers there were.
     pub ledgers: u64,
+    /// Only a part of the ledgers was judged.
+    pub is_part: bool,
     /// All that are not referenced.
     pub suspects: BTreeMap<LedgerId, Candidate>,
     /// Everybody who names ledgers.
@@ -67,12 +68,12 @@ pub struct Candidate {
     /// Who made it.
     pub maker: Maker,
     /// Its owner by its own word.
-    pub owner: String,
+    pub owner: Arc<str>,
     /// What is known about who references it.
     pub class: Class,
     /// What may be done.
     pub ruling: Ruling,
-    /// Why not more.
+    /// Why not, in words.
     pub why: String,
     /// The first scan that found it so.
     pub first: Millis,
@@ -82,39 +83,30 @@ pub struct Candidate {
     pub witness: Option<(OwnerKey, Witness)>,
 }
 
-/// Owners read at a time.
-const CHUNK: usize = 4096;
-
 impl LastScan {
-    /// The last complete scan that is remembered; nothing that could be deleted if there is none.
+    /// From what is remembered; nothing before the first complete scan.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be used.
     pub fn read(state: &State) -> Result<LastScan, StateError> {
         let Some(info) = state.last_scan()? else {
             return Ok(LastScan::default());
         };
-        let mut last = LastScan {
+        let mut suspects = BTreeMap::new();
+        state.for_each_judged(|stored| {
+            suspects.extend(Candidate::of(stored).map(|candidate| (stored.id, candidate)));
+        })?;
+        let mut owners = Vec::new();
+        state.for_each_owner(|key| owners.push(key.clone()))?;
+        Ok(LastScan {
             began: info.began,
             instance: info.instance,
             all_clusters: info.all_clusters,
-            part: info.part,
             ledgers: info.ledgers,
-            ..LastScan::default()
-        };
-        state.for_each_judged(|stored| {
-            last.suspects
-                .extend(Candidate::of(stored).map(|candidate| (stored.id, candidate)));
-        })?;
-        let mut after: Option<OwnerKey> = None;
-        loop {
-            let known = state.known_after(false, after.as_ref(), CHUNK)?;
-            let Some((end, _)) = known.last() else {
-                return Ok(last);
-            };
-            after = Some(end.clone());
-            last.owners.extend(known.into_iter().map(|(key, _)| key));
-        }
+            is_part: info.part.is_some(),
+            suspects,
+            owners,
+        })
     }
 
     /// Whether it still speaks for the deletion of a marked ledger, or why not.
@@ -125,9 +117,8 @@ impl LastScan {
             return Confirmed::NotYet(why.to_owned());
         }
         let Some(candidate) = self.suspects.get(&mark.id) else {
-            let is_other = |part: &Part| !part.has_owner(&mark.owner.path);
-            if self.part.as_ref().is_some_and(is_other) {
-                let why = "the last scan looked at other topics only";
+            if self.is_part {
+                let why = "the last scan judged a part of the ledgers, and not this one";
                 return Confirmed::NotYet(why.to_owned());
             }
             return Confirmed::Not("the last scan found it referenced, or not at all".to_owned());
@@ -148,7 +139,7 @@ impl LastScan {
 }
 
 impl Candidate {
-    /// None for what is referenced.
+    /// None for one that somebody needs.
     fn of(stored: &Stored) -> Option<Candidate> {
         let suspect = stored.suspect.as_ref()?;
         Some(Candidate {
@@ -156,7 +147,7 @@ impl Candidate {
             version: stored.version,
             size: (stored.length, stored.copies),
             maker: stored.maker,
-            owner: stored.owner.clone(),
+            owner: stored.owner.as_str().into(),
             class: stored.class,
             ruling: stored.ruling,
             why: stored.why.clone(),

@@ -27,6 +27,7 @@ const MOST_ASKED: usize = 10_000;
 pub(super) struct Judge<'a> {
     pub(super) state: &'a State,
     pub(super) inside: Option<Inside<'a>>,
+    pub(super) rules: &'a Rules,
     pub(super) info: ScanInfo,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) rules: &'a Rules,

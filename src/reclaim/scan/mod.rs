@@ -82,6 +82,8 @@ pub struct Sources<'a> {
 /// How a scan is made.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
+    /// How much evidence it takes.
+    pub rules: Rules,
     /// Every Pulsar cluster on these bookies was declared.
     pub all_clusters: bool,
     /// Judge the ledgers of this part only. Everything is read all the same, for whoever names a ledger may be anywhere; what is
@@ -376,6 +378,7 @@ impl<'a> Scan<'a> {
         let judge = Judge {
             state: self.state,
             inside,
+            rules: &self.options.rules,
             info,
             progress: self.progress,
             rules: &self.options.rules,

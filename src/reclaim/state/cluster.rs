@@ -1,6 +1,6 @@
 //! Which cluster the file is about, since the first run.
 
-use redb::{TableDefinition, TableError};
+use redb::{TableDefinition, TableError, WriteTransaction};
 
 use super::{State, StateError};
 
@@ -30,11 +30,13 @@ impl State {
     /// # Errors
     /// The file cannot be used.
     pub fn remember_instance(&self, instance: &str) -> Result<(), StateError> {
-        self.write(|transaction| {
-            transaction
-                .open_table(CLUSTER)?
-                .insert(INSTANCE, instance)?;
-            Ok(())
-        })
+        self.write(|transaction| set(transaction, instance))
     }
+}
+
+pub(super) fn set(transaction: &WriteTransaction, instance: &str) -> Result<(), redb::Error> {
+    transaction
+        .open_table(CLUSTER)?
+        .insert(INSTANCE, instance)?;
+    Ok(())
 }

@@ -218,6 +218,22 @@ impl State {
         })
     }
 
+    /// Every owner that was there at the last scan, in their order; of a scan of a part, as they are remembered.
+    ///
+    /// # Errors
+    /// The file cannot be read. What was given before is good.
+    pub fn for_each_owner(&self, mut give: impl FnMut(&OwnerKey)) -> Result<(), StateError> {
+        let mut after = None;
+        loop {
+            let some = self.owner_rows(OWNERS, after.as_ref(), CHUNK)?;
+            let Some((last, _)) = some.last() else {
+                return Ok(());
+            };
+            after = Some(last.clone());
+            some.iter().for_each(|(key, _)| give(key));
+        }
+    }
+
     /// Owners that are remembered, after this one: those that were there, or those that were not.
     pub(in crate::reclaim) fn known_after(
         &self,
@@ -341,6 +357,7 @@ impl State {
             replace(transaction, scan::LEDGERS, LEDGERS)?;
             replace(transaction, NEW_JUDGED, JUDGED)?;
             transaction.open_table(LAST)?.insert(INFO, row.as_slice())?;
+            super::cluster::set(transaction, &info.instance)?;
             scan::forget(transaction)?;
             forget(transaction)
         })
