@@ -96,6 +96,18 @@ impl State {
                 return Err(StateError::File { path, source });
             }
         };
+        State::with(database, path)
+    }
+
+    /// Without a file.
+    #[cfg(test)]
+    pub(super) fn in_memory() -> State {
+        let backend = redb::backends::InMemoryBackend::new();
+        let database = Database::builder().create_with_backend(backend).unwrap();
+        State::with(database, PathBuf::new()).unwrap()
+    }
+
+    fn with(database: Database, path: PathBuf) -> Result<State, StateError> {
         let state = State { database, path };
         let found = state.read(|transaction| match transaction.open_table(META) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
