@@ -1,6 +1,7 @@
 //! Reading inside ledgers of real bookies that BookKeeper's own client wrote: bytes, ends, lists of entries, and a
 //! writer that does not notice.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,28 +72,51 @@ fn ledgers(bench: &Bench, version: &str, line: Option<&str>) {
     for (name, digest) in DIGESTS {
         all.extend(write(&lab, name, digest));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    runtime.expect("a runtime can be made").block_on(async {
+    run(async {
         let look = Look::new(&lab).await;
         for ledger in &all {
             look.whole(ledger).await;
         }
         look.nothing(1000).await;
-        look.writer(bench, &lab).await;
-        // Each entry has another copy.
-        lab.bookie(2).stop("KILL");
+    });
+    writer(bench, &lab);
+    // Each entry has another copy.
+    lab.bookie(2).stop("KILL");
+    run(async {
+        let look = Look::new(&lab).await;
         for ledger in &all {
             look.entries(ledger, &look.metadata(ledger.id).await).await;
         }
-        assert!(
-            look.inside
-                .entries_held(&lab.bookie(2).id(), all[0].id)
-                .await
-                .is_err()
-        );
+        let held = look.inside.entries_held(&lab.bookie(2).id(), all[0].id);
+        assert!(held.await.is_err(), "a dead bookie is no empty one");
     });
+}
+
+/// The end moves with a writer, and the writer goes on.
+fn writer(bench: &Bench, lab: &Lab) {
+    let words = "--ledgers 1 --open 1 --entries 2 --size 100 --hold 600 --interval 100";
+    let words: Vec<_> = words.split(' ').collect();
+    let writer = Load::start(bench, lab, &words);
+    writer.wait_ledgers(1);
+    let told = std::fs::read_to_string(writer.written()).expect("it is there");
+    let line = told.lines().next().expect("it was waited for");
+    let line: Value = serde_json::from_str(line).expect("it writes JSON");
+    let id = line["ledger"].as_u64().expect("a ledger has a number");
+    run(async {
+        let look = Look::new(lab).await;
+        look.moves(id).await;
+        assert_eq!(look.metadata(id).await.state, LedgerState::Open);
+    });
+    assert_eq!(writer.lost(), 0);
+}
+
+/// Nothing in it may block: the session with ZooKeeper lives on the same thread.
+fn run<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    runtime.block_on(work)
 }
 
 /// Two ledgers, the second left open by a writer that died.
@@ -223,15 +247,8 @@ impl Look {
         }
     }
 
-    /// The end moves with a writer, and the writer goes on.
-    async fn writer(&self, bench: &Bench, lab: &Lab) {
-        let words = "--ledgers 1 --open 1 --entries 2 --size 100 --hold 600 --interval 100";
-        let words: Vec<_> = words.split(' ').collect();
-        let writer = Load::start(bench, lab, &words);
-        writer.wait_ledgers(1);
-        let told = std::fs::read_to_string(writer.written()).expect("it is there");
-        let line: Value = serde_json::from_str(told.lines().next().expect("a line")).expect("JSON");
-        let id = line["ledger"].as_u64().expect("a number");
+    /// The end of this ledger moves on.
+    async fn moves(&self, id: u64) {
         let metadata = self.metadata(id).await;
         let mut ends = Vec::new();
         let moved = async {
@@ -245,8 +262,6 @@ impl Look {
         };
         let done = tokio::time::timeout(MOVE_LIMIT, moved).await;
         assert!(done.is_ok(), "the end stands still at {ends:?}");
-        assert_eq!(writer.lost(), 0);
-        assert_eq!(self.metadata(id).await.state, LedgerState::Open);
     }
 }
 
