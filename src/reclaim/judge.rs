@@ -30,7 +30,6 @@ pub(super) struct Judge<'a> {
     pub(super) rules: &'a Rules,
     pub(super) info: ScanInfo,
     pub(super) progress: &'a watch::Sender<Progress>,
-    pub(super) rules: &'a Rules,
     pub(super) asked: usize,
 }
 

@@ -24,6 +24,3 @@ pub mod sweep;
 mod tests;
 pub mod trim;
 pub mod undo;
-#[cfg(test)]
-mod tests;
-pub mod trim;

@@ -210,6 +210,22 @@ async fn loaded_topics_are_those_of_all_live_brokers_or_unknown() {
 }
 
 #[test]
+fn a_brokers_id_has_its_plain_port() {
+    let of = |given: &[&str], id: &str| {
+        let urls = given.iter().map(|url| Url::parse(url).unwrap()).collect();
+        brokers(urls).url_of(id).map(|url| url.to_string())
+    };
+    let plain = of(&["http://a:8080"], "b:8081");
+    assert_eq!(plain.as_deref(), Some("http://b:8081/"));
+    // The secure one is known from what was given: of itself, or of the first one.
+    let given = ["https://a:8443", "https://b:9443"];
+    assert_eq!(of(&given, "b:8080").as_deref(), Some("https://b:9443/"));
+    assert_eq!(of(&given, "c:8080").as_deref(), Some("https://c:8443/"));
+    assert_eq!(of(&given, "/etc/passwd"), None);
+    assert_eq!(of(&given, ""), None);
+}
+
+#[test]
 fn addresses() {
     let refused = |urls: &[&str]| {
         let urls = urls.iter().map(|url| Url::parse(url).unwrap()).collect();

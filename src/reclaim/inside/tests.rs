@@ -1,5 +1,7 @@
 //! Reading inside ledgers of bookies that run in this process, some of which are dead, lag behind or lie.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::clock::Clock;
 use crate::cluster::bookie::Limits;

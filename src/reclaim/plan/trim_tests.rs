@@ -5,85 +5,84 @@ use super::*;
 const HOUR: Millis = 3_600_000;
 const MB: u64 = 1 << 20;
 
-/// `list | last | slowest | policy`: ledgers as `id:megabytes@hours ago` (10 entries each), the last as `open`, `empty` or
-/// `megabytes@hours ago`, the slowest as `none`, `?` or `ledger:entry`, the policy as hours, megabytes, ttl hours.
+const NOW: Millis = 1000 * HOUR;
+
+fn ago(hours: &str) -> Millis {
+    NOW - hours.parse::<Millis>().unwrap() * HOUR
+}
+
+fn listed(ledger: &str) -> ListedLedger {
+    let (id, rest) = ledger.split_once(':').unwrap_or((ledger, ""));
+    let (size, closed) = rest.split_once('@').unwrap_or((rest, ""));
+    let megabytes = size.trim_end_matches('s').parse().unwrap_or(0);
+    ListedLedger {
+        id: id.parse().unwrap(),
+        entries: if rest.is_empty() { 0 } else { 10 },
+        size: megabytes * MB,
+        closed_at: (!closed.is_empty()).then(|| ago(closed)),
+        gone_to_storage: size.ends_with('s'),
+    }
+}
+
+fn last(text: &str) -> Last {
+    let closed = |entries, length, since| Last::Closed {
+        entries,
+        length,
+        since,
+    };
+    match text.split_once('@') {
+        None if text == "empty" => closed(0, 0, NOW),
+        None => Last::Unknown,
+        Some(("open", hours)) => Last::Open { since: ago(hours) },
+        Some((size, hours)) => closed(10, size.parse::<u64>().unwrap() * MB, ago(hours)),
+    }
+}
+
+fn slowest(text: &str) -> Slowest {
+    match text.split_once(':') {
+        None if text == "none" => Slowest::None,
+        None => Slowest::Unknown,
+        Some((ledger, entry)) => Slowest::At(Position {
+            ledger: ledger.parse().unwrap(),
+            entry: entry.parse().ok(),
+        }),
+    }
+}
+
+fn policy(text: &str) -> Policy {
+    let mut numbers = text.split_whitespace().map(|n| n.parse::<i64>().unwrap());
+    let (hours, size) = (numbers.next().unwrap(), numbers.next().unwrap());
+    let ttl = numbers.next().map(|hours| hours.unsigned_abs() * 3600);
+    Policy::of(hours * 60, size, ttl)
+}
+
+/// `list | last | slowest | policy`: ledgers as `id:megabytes@hours ago` (10 entries each, `s` for one that was moved to other
+/// storage), the last as `empty`, or `open` or megabytes and hours, the slowest as `none`, `?` or `ledger:entry`, the
+/// policy as hours, megabytes and hours to live.
 fn told(line: &str, min_gain: u64) -> String {
     let parts: Vec<_> = line.split('|').map(str::trim).collect();
-    let now = 1000 * HOUR;
-    let ago = |hours: &str| now - hours.parse::<Millis>().unwrap() * HOUR;
-    let list: Vec<_> = parts[0]
-        .split_whitespace()
-        .map(|ledger| {
-            let (id, rest) = ledger.split_once(':').unwrap_or((ledger, ""));
-            let (size, closed) = rest.split_once('@').unwrap_or(("0", ""));
-            ListedLedger {
-                id: id.parse().unwrap(),
-                entries: if rest.is_empty() { 0 } else { 10 },
-                size: size.trim_end_matches('s').parse::<u64>().unwrap() * MB,
-                closed_at: (!closed.is_empty()).then(|| ago(closed)),
-                gone_to_storage: size.ends_with('s'),
-            }
-        })
-        .collect();
-    let last = match parts[1] {
-        "?" => Last::Unknown,
-        "empty" => Last::Closed {
-            entries: 0,
-            length: 0,
-            since: now,
-        },
-        text => match text.split_once('@').unwrap() {
-            ("open", hours) => Last::Open { since: ago(hours) },
-            (size, hours) => Last::Closed {
-                entries: 10,
-                length: size.parse::<u64>().unwrap() * MB,
-                since: ago(hours),
-            },
-        },
-    };
-    let slowest = match parts[2] {
-        "none" => Slowest::None,
-        "?" => Slowest::Unknown,
-        at => {
-            let (ledger, entry) = at.split_once(':').unwrap();
-            Slowest::At(Position {
-                ledger: ledger.parse().unwrap(),
-                entry: entry.parse().ok(),
-            })
-        }
-    };
-    let mut numbers = parts[3]
-        .split_whitespace()
-        .map(|n| n.parse::<i64>().unwrap());
-    let (time, size) = (numbers.next().unwrap(), numbers.next().unwrap());
-    let ttl = numbers.next().map(|hours| hours.unsigned_abs() * 3600);
+    let list: Vec<_> = parts[0].split_whitespace().map(listed).collect();
     let facts = Facts {
         list: &list,
-        last,
-        slowest,
-        policy: Policy::of(
-            time.max(-1).saturating_mul(if time < 0 { 1 } else { 60 }),
-            size,
-            ttl,
-        ),
-        now,
+        last: last(parts[1]),
+        slowest: slowest(parts[2]),
+        policy: policy(parts[3]),
+        now: NOW,
     };
-    let verdict = match judge(&facts, min_gain) {
-        Verdict::Leave(why) => format!("no: {why}"),
-        Verdict::Visit(gain) => {
-            let later = match (gain.starts, gain.later) {
-                (false, _) => String::new(),
-                (true, Some(later)) => format!(", {} MB later", later / MB),
-                (true, None) => ", some later".to_owned(),
-            };
-            let expire = gain.expire.map(|s| format!(", expire {s}"));
-            let expire = expire.unwrap_or_default();
-            let Gain { ledgers, bytes, .. } = gain;
-            let why = gain.why.as_str();
-            format!("{ledgers} ledgers, {} MB{later}{expire}: {why}", bytes / MB)
-        }
+    let gain = match judge(&facts, min_gain) {
+        Verdict::Leave(why) => return format!("{line} => no: {why}"),
+        Verdict::Visit(gain) => gain,
     };
-    format!("{line} => {verdict}")
+    let later = match (gain.starts, gain.later) {
+        (false, _) => String::new(),
+        (true, Some(later)) => format!(", {} MB later", later / MB),
+        (true, None) => ", some later".to_owned(),
+    };
+    let expire = gain
+        .expire
+        .map_or(String::new(), |seconds| format!(", expire {seconds}"));
+    let (ledgers, megabytes, why) = (gain.ledgers, gain.bytes / MB, gain.why.as_str());
+    format!("{line} => {ledgers} ledgers, {megabytes} MB{later}{expire}: {why}")
 }
 
 fn all(lines: &str) -> String {

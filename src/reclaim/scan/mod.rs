@@ -92,8 +92,6 @@ pub struct Options {
     /// The store is a file that shows the cluster as it was then. One that is not newer than the last scan adds nothing, and is
     /// refused.
     pub snapshot_of: Option<Millis>,
-    /// How much evidence it takes.
-    pub rules: Rules,
     /// How long the store may be out of reach; [`PATIENCE`] if none is given.
     pub patience: Option<Duration>,
 }
@@ -381,7 +379,6 @@ impl<'a> Scan<'a> {
             rules: &self.options.rules,
             info,
             progress: self.progress,
-            rules: &self.options.rules,
             asked: 0,
         };
         judge.all().await

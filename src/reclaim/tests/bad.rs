@@ -90,7 +90,7 @@ async fn one_corner_that_may_not_be_read_ends_it() {
 #[tokio::test]
 async fn a_node_that_ends_the_connection_each_time_is_named() {
     let stage = hooked(failing(TOPIC, StoreError::Lost)).await;
-    insta::assert_snapshot!(stage.refused().await, @"");
+    insta::assert_snapshot!(stage.refused().await, @"6 times in a row there was no answer for /managed-ledgers/public/default/persistent/t: if it, or the list of its children, is larger than jute.maxbuffer (1 MiB unless set), raise that: there is no connection");
     // A list of children that is too long.
     let stage = hooked(failing("/ledgers/00/0000", StoreError::Expired)).await;
     let told = stage.refused().await;
@@ -129,7 +129,7 @@ async fn a_store_out_of_reach_is_waited_for_and_then_named() {
         }
         Then::Go
     }));
-    insta::assert_snapshot!(stage.refused().await, @"");
+    insta::assert_snapshot!(stage.refused().await, @"no server was reached for 0 s to read /managed-ledgers/public/default/persistent/t; the next scan goes on from here: there is no connection");
     stage.store.reconnect();
     stage.through = None;
     assert!(stage.scanned().await.unwrap().resumed);

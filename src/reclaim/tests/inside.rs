@@ -78,7 +78,7 @@ async fn the_compacted_ledger_of_a_loaded_topic_is_in_its_cursor() {
     // Bytes of a real cluster: the cursor's ledger is 33, and its last entry names 32.
     let cursor = bytes("0821101b18ffffffffffffffffff01308ffdaecfa234");
     let last = bytes("081e100922180a14436f6d706163746564546f7069634c65646765721020");
-    stage.make(TOPIC, b"").await;
+    stage.list(TOPIC, &[30]).await;
     stage.make(&format!("{TOPIC}/__compaction"), &cursor).await;
     stage.pass(24 * 8);
     insta::assert_snapshot!(stage.scan().await, @"
@@ -91,7 +91,7 @@ async fn the_compacted_ledger_of_a_loaded_topic_is_in_its_cursor() {
         "out of reach it is not known"
     );
     fake.0.lock().unwrap().insert(33, vec![last.clone()]);
-    insta::assert_snapshot!(stage.scan().await, @"");
+    insta::assert_snapshot!(stage.scan().await, @"31 r3: it takes more scans over a longer time");
     // No entry of a cursor: nothing follows.
     fake.0.lock().unwrap().insert(33, vec![b"\xff".to_vec()]);
     assert!(stage.scan().await.contains("32 r6"));
@@ -161,7 +161,7 @@ async fn an_open_ledger_that_does_not_grow_is_not_written() {
     insta::assert_snapshot!(stage.scan().await, @"1 r3: somebody may be writing it");
     for _ in 0..3 {
         stage.pass(24);
-        insta::assert_snapshot!(stage.scan().await, @"1 r3: somebody may be writing it");
+        assert_eq!(stage.scan().await, "1 r3: somebody may be writing it");
     }
     // Now bookies answer: it is watched from here on.
     fake.0.lock().unwrap().insert(1, vec![Vec::new()]);

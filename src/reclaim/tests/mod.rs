@@ -52,7 +52,6 @@ fn path_of(id: u64) -> String {
 
 struct Stage {
     clock: Clock,
-    server: Memory,
     store: Arc<MemorySession>,
     /// What a scan reads through, if not the store itself.
     through: Option<Arc<dyn MetaStore>>,
@@ -70,7 +69,7 @@ impl Stage {
         let stage = Stage {
             store: Arc::new(server.connect()),
             clock,
-            server,
+
             through: None,
             entries: None,
             options: Options {

@@ -227,7 +227,7 @@ pub enum TrimError {
     },
     /// The brokers.
     #[error("it is not known which topics are loaded, so that none is visited")]
-    Loaded(#[source] BrokerError),
+    Loaded(#[source] Box<BrokerError>),
     /// Our own file.
     #[error("cannot remember what is done")]
     State(#[from] StateError),
@@ -272,7 +272,8 @@ pub async fn trim(
     let began = clock.now().wall.0;
     let path = format!("{}/LAYOUT", cluster.ledgers.root);
     let (layout, _) = at(&path, cluster.ledgers.store.get(&path).await)?;
-    let loaded = brokers.loaded().await.map_err(TrimError::Loaded)?;
+    let loaded = brokers.loaded().await;
+    let loaded = loaded.map_err(|error| TrimError::Loaded(Box::new(error)))?;
     let pass = Pass {
         state,
         cluster,

@@ -2,6 +2,7 @@
 //! be loaded because of us, it is trimmed, and unloaded unless somebody uses it by then. Nothing is begun by one who
 //! leads no more; only what was loaded is unloaded all the same, for a broker may delete what is left loaded.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -177,7 +178,10 @@ impl Pass<'_> {
         self.state.put_visit(node, &visit)?;
         let order = self.trim(name, gain, result).await;
         if order == Order::Refused {
-            result.done = Done::Refused;
+            result.done = match self.is_leader() {
+                true => Done::Refused,
+                false => Done::Left(ENDED),
+            };
             visit.loaded_by_us = false;
             visit.fruitless = visit.fruitless.saturating_add(1);
             return self.state.put_visit(node, &visit);
@@ -270,10 +274,9 @@ impl Pass<'_> {
         let mut waited = Duration::ZERO;
         loop {
             let after = self.ledgers(name).await.unwrap_or_else(|_| before.to_vec());
-            let is_gone = |ledger: &&InfoLedger| {
-                let kept = after.iter().any(|kept| kept.ledger_id == ledger.ledger_id);
-                0 < ledger.entries && !kept
-            };
+            let kept: HashSet<_> = after.iter().map(|ledger| ledger.ledger_id).collect();
+            let is_gone =
+                |ledger: &&InfoLedger| 0 < ledger.entries && !kept.contains(&ledger.ledger_id);
             let gone: Vec<_> = before.iter().filter(is_gone).copied().collect();
             if !gone.is_empty() || patience <= waited || !self.is_leader() {
                 return gone;
