@@ -99,6 +99,7 @@ pub trait Entries: Send + Sync {
     ) -> Told<'a, i64>;
 
     /// Which entries of a ledger a bookie still has, whatever the metadata says. Empty if it does not know the ledger.
+    /// Bookies with `DbLedgerStorage`, as Pulsar's have, cannot tell: an error after the deadline of an answer.
     fn entries_held<'a>(&'a self, bookie: &'a str, ledger: LedgerId) -> Told<'a, Held>;
 
     /// Every entry that may be the last one once somebody recovers the ledger, oldest first: of a closed ledger one, of any
