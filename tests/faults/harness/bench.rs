@@ -154,6 +154,11 @@ impl Bench {
         }
     }
 
+    /// Name of the test.
+    pub(crate) fn name(&self) -> &'static str {
+        self.place.fault
+    }
+
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }

@@ -20,6 +20,7 @@ use crate::harness::bench::Bench;
 use crate::harness::run::{outcome, pass, text};
 use crate::harness::sweep::MARK;
 use crate::stand::pulsar::Pulsar;
+use crate::stand::told::{Column, seconds};
 
 /// A scan of a thousand ledgers takes a second; a sweep of fifty takes five.
 const COMMAND_LIMIT: Duration = Duration::from_secs(120);
@@ -213,6 +214,18 @@ impl<'a> Program<'a> {
         pass(GRACE);
         self.scan();
     }
+}
+
+/// The row of a test in `docs/reclaim-lab.md`: what it shows, what came of it, and how long it took.
+pub(crate) fn tell(bench: &Bench, began: i64, shows: &str, result: impl Into<String>) {
+    let column = |name| Column {
+        bench,
+        table: "Tests",
+        name,
+    };
+    column("1: it shows").tell(bench.name(), shows);
+    column("2: result").tell(bench.name(), result);
+    column("3: time").tell(bench.name(), seconds(bench.since(began)));
 }
 
 fn ended(command: Command) -> Done {
