@@ -92,7 +92,7 @@ fn in_a_trim(pulsar: &Pulsar) {
         None,
     );
     pulsar.retention(LEAKS, 0);
-    pulsar.kill_when("broker1", &node("trim"), "data", || {
+    pulsar.kill_when(&pulsar.pid("broker1"), &node("trim"), "data", || {
         pulsar.attempt("POST", &format!("{}/trim", admin("trim")));
     });
     pulsar.start("broker1");
@@ -100,7 +100,7 @@ fn in_a_trim(pulsar: &Pulsar) {
 }
 
 fn in_an_unsubscribe(pulsar: &Pulsar) {
-    pulsar.kill_when("broker1", &node("cursor"), "children", || {
+    pulsar.kill_when(&pulsar.pid("broker1"), &node("cursor"), "children", || {
         pulsar.attempt("DELETE", &format!("{}/subscription/s1", admin("cursor")));
     });
     pulsar.start("broker1");
@@ -108,7 +108,7 @@ fn in_an_unsubscribe(pulsar: &Pulsar) {
 
 /// At the first change of the topic's children the cursor goes, at that of its own node the data.
 fn in_a_delete(pulsar: &Pulsar, topic: &str, at: &str) {
-    pulsar.kill_when("broker1", &node(topic), at, || {
+    pulsar.kill_when(&pulsar.pid("broker1"), &node(topic), at, || {
         pulsar.attempt("DELETE", &format!("{}?force=true", admin(topic)));
     });
     pulsar.start("broker1");
@@ -118,9 +118,14 @@ fn in_a_delete(pulsar: &Pulsar, topic: &str, at: &str) {
 fn in_a_roll_over(pulsar: &Pulsar, try_number: usize) {
     let topic = format!("persistent://{}{try_number}", name("roll"));
     let mut writer = None;
-    pulsar.kill_when("broker1", "/ledgers/00/0000", "children", || {
-        writer = Some(pulsar.begin("roll", &["produce", &topic, "5000"]));
-    });
+    pulsar.kill_when(
+        &pulsar.pid("broker1"),
+        "/ledgers/00/0000",
+        "children",
+        || {
+            writer = Some(pulsar.begin("roll", &["produce", &topic, "5000"]));
+        },
+    );
     drop(writer);
     pulsar.start("broker1");
 }

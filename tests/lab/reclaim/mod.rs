@@ -244,6 +244,11 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// SIGKILL, and waits for the end.
     pub(crate) fn kill(&mut self) {
         let _ = self.process.kill();

@@ -340,16 +340,16 @@ impl Pulsar {
         }
     }
 
-    /// A broker is killed at the next change of a node (or of its children), which `cause` brings about; the
+    /// A process is killed at the next change of a node (or of its children), which `cause` brings about; the
     /// last line says what changed.
     pub(crate) fn kill_when(
         &self,
-        broker: &str,
+        pid: &str,
         path: &str,
         what: &str,
         cause: impl FnOnce(),
     ) -> String {
-        let mut killer = self.begin("killwhen", &["killwhen", path, &self.pid(broker), what]);
+        let mut killer = self.begin("killwhen", &["killwhen", path, pid, what]);
         killer.wait_line("watching ");
         cause();
         let told = killer.wait_end(COMMAND_LIMIT);
