@@ -8,12 +8,11 @@ use crate::harness::bench::Bench;
 use crate::harness::run::pass;
 use crate::stand::pulsar::Setup;
 
-/// One line of it, without the word for a remedy.
+/// Its first line; a second one may name a remedy.
 fn sentence(errors: &str) -> String {
-    errors
-        .lines()
-        .filter(|line| line.starts_with("error"))
-        .collect()
+    let mut lines = errors.lines();
+    let line = lines.find(|line| line.starts_with("dirkeeper: "));
+    line.unwrap_or_default().to_owned()
 }
 
 /// Bad corners, one after the other, each mended before the next.
@@ -39,8 +38,10 @@ pub(crate) fn refused(bench: &Bench) {
     let all: BTreeSet<u64> = pulsar.ledgers().into_keys().collect();
     let refused = |what: &str, code: i32| {
         let done = program.run(&["scan"]);
-        println!("    {what}: {} {}", code, sentence(&done.errors));
+        let sentence = sentence(&done.errors);
+        println!("    {what}: {code} {sentence}");
         assert_eq!(done.code, Some(code), "{what}: {done:#?}");
+        assert!(!sentence.is_empty(), "{what}: {done:#?}");
         // What is known is the scan before; nothing follows from one that did not end.
         program.run(&["mark", "--execute"]);
         assert_eq!(program.marks(), BTreeSet::new(), "{what}");
