@@ -102,8 +102,8 @@ async fn mark_all(
     let mut found = Vec::new();
     for (id, candidate) in &last.suspects {
         let is_in = |part: &Part| part.has(candidate.maker, &candidate.owner);
-        let is_asked = options.classes.contains(&candidate.class)
-            && options.part.as_ref().is_none_or(is_in);
+        let is_asked =
+            options.classes.contains(&candidate.class) && options.part.as_ref().is_none_or(is_in);
         if candidate.ruling != Ruling::Deletable || !is_asked || standing.contains(id) {
             continue;
         }

@@ -268,7 +268,7 @@ fn marked_table(
     }
     let table = Table {
         about: vec![
-            ("executed", yes(execute)),
+            ("executed", execute.into()),
             ("marked", (count as u64).into()),
             ("bytes", Cell::Bytes(bytes)),
             ("standing", marked.standing.into()),
@@ -345,7 +345,7 @@ fn swept_table(swept: Swept, whose: &Whose, execute: bool) -> (Table, Option<Sto
     }
     let table = Table {
         about: vec![
-            ("executed", yes(execute)),
+            ("executed", execute.into()),
             ("deleted", count.into()),
             ("bytes", Cell::Bytes(swept.bytes)),
         ],
@@ -362,8 +362,4 @@ fn swept_table(swept: Swept, whose: &Whose, execute: bool) -> (Table, Option<Sto
         ..Table::default()
     };
     (table, swept.stopped)
-}
-
-pub(super) fn yes(flag: bool) -> Cell {
-    if flag { "yes" } else { "no" }.into()
 }

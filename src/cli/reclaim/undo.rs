@@ -3,7 +3,7 @@
 use super::args::{ChoiceArguments, UndoArguments};
 use super::cluster::Cluster;
 use super::form::{Cell, Column, Table};
-use super::mark::{office, yes};
+use super::mark::office;
 use super::office::{exit_of, rules};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
@@ -69,7 +69,7 @@ fn table(results: &Results, execute: bool) -> Table {
         after.push("nothing was done: --execute does it".to_owned());
     }
     Table {
-        about: vec![("executed", yes(execute))],
+        about: vec![("executed", execute.into())],
         columns: vec![
             column("ledger", "LEDGER"),
             column("node", "NODE"),
