@@ -13,8 +13,8 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
-use reqwest::{Client, RequestBuilder, Response, redirect};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use reqwest::{Client, Method, RequestBuilder, Response, redirect};
 
 pub use reqwest::Url;
 pub use sse::{Follower, Heard, Message};
@@ -61,6 +61,28 @@ pub struct Reply {
     pub retry_after: Option<String>,
     /// What it said beside; empty where that is longer than a refusal should be.
     pub text: String,
+}
+
+/// What is done to a resource.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// It is read.
+    Get,
+    /// It is set.
+    Put,
+    /// It is told to do something.
+    Post,
+}
+
+/// What a server answered, success or not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: u16,
+    /// Where it sends us to.
+    pub location: Option<String>,
+    /// The body; of one that is no success what can be read of it, which may be nothing.
+    pub body: Vec<u8>,
 }
 
 /// What can go wrong with a request.
@@ -383,6 +405,67 @@ impl HttpClient {
             retry_after,
             text,
         })
+    }
+
+    /// What a server answers to a request without a document, whatever it is. No redirection is followed.
+    ///
+    /// # Errors
+    /// It says nothing, or not in time, or too much.
+    pub async fn ask(&self, verb: Verb, url: &Url, limits: Limits) -> Result<Answer, HttpError> {
+        let method = match verb {
+            Verb::Get => Method::GET,
+            Verb::Put => Method::PUT,
+            Verb::Post => Method::POST,
+        };
+        let mut request = self.signed(self.client.request(method, url.clone()));
+        if verb != Verb::Get {
+            request = request.header(CONTENT_TYPE, "application/json").body("");
+        }
+        let sent = request.timeout(limits.time).send().await;
+        let mut response = sent.map_err(|error| HttpError::of(url, &error))?;
+        let status = response.status();
+        let header = response.headers().get(LOCATION);
+        let location = header.and_then(|value| Some(value.to_str().ok()?.to_owned()));
+        let body = match status.is_success() {
+            true => body(url, &mut response, limits.bytes).await?,
+            false => said(url, &mut response).await.into_bytes(),
+        };
+        Ok(Answer {
+            status: status.as_u16(),
+            location,
+            body,
+        })
+    }
+
+    /// Hands over the body of the answer to a GET as it comes, for one that is too long to be kept.
+    ///
+    /// # Errors
+    /// As for [`HttpClient::get`]; what came before it was handed over.
+    pub async fn read_within(
+        &self,
+        url: &Url,
+        limits: Limits,
+        take: &mut (dyn FnMut(&[u8]) + Send),
+    ) -> Result<(), HttpError> {
+        let request = self.signed(self.client.get(url.clone()));
+        let sent = request.timeout(limits.time).send().await;
+        let response = sent.map_err(|error| HttpError::of(url, &error))?;
+        let mut response = successful(url, response).await?;
+        let mut bytes = 0;
+        loop {
+            let chunk = response.chunk().await;
+            let Some(chunk) = chunk.map_err(|error| HttpError::of(url, &error))? else {
+                return Ok(());
+            };
+            bytes += chunk.len();
+            if limits.bytes < bytes {
+                return Err(HttpError::TooLong {
+                    url: url.clone(),
+                    limit: limits.bytes,
+                });
+            }
+            take(&chunk);
+        }
     }
 
     async fn answer(

@@ -8,6 +8,8 @@ mod alertmanager;
 mod listeners;
 #[path = "cli/mode.rs"]
 mod mode;
+#[path = "cli/reclaim.rs"]
+mod reclaim;
 #[path = "cli/systemd.rs"]
 mod systemd;
 #[path = "cli/watch.rs"]

@@ -18,7 +18,7 @@ use crate::document::printable;
 const QUEUE: usize = 2048;
 
 /// Keeps the log's thread; dropping it writes what waits, for at most about a second.
-pub(super) struct Log {
+pub struct Log {
     counter: ErrorCounter,
     _guard: WorkerGuard,
 }
@@ -31,8 +31,9 @@ impl Log {
     }
 }
 
-/// Starts the log.
-pub(super) fn start(level: LogLevel) -> Log {
+/// Starts the log; lines are lost once it is dropped.
+#[must_use]
+pub fn start(level: LogLevel) -> Log {
     let (writer, guard) = NonBlockingBuilder::default()
         .lossy(true)
         .buffered_lines_limit(QUEUE)

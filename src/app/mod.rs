@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 
 pub use check::{CheckOptions, NotConfigured, check};
 pub use listeners::{hooks, webhook};
+pub use logging::{Log, start as start_log};
 pub use reload::Problem;
 pub use room::journal_room;
 pub use token::{read as read_token, unusable as unusable_tokens};

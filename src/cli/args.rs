@@ -13,6 +13,7 @@ use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, Ty
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::help;
+use super::reclaim::args::ReclaimCommand;
 use super::simulate::Semantics;
 use crate::health::dir::Role;
 use crate::health::event::EventKind;
@@ -96,6 +97,15 @@ pub enum Command {
     /// Read observations, print what would be decided
     #[command(long_about = help::SIMULATE, after_long_help = help::SIMULATE_END)]
     Simulate(SimulateArguments),
+    /// Give back the space of ledgers that nothing references any more
+    #[command(
+        subcommand,
+        long_about = super::reclaim::help::RECLAIM,
+        after_long_help = super::reclaim::help::RECLAIM_END,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Reclaim(ReclaimCommand),
     /// Print a completion script for a shell
     #[command(after_long_help = help::COMPLETIONS_END)]
     Completions(CompletionsArguments),

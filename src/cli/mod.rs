@@ -15,6 +15,7 @@ pub mod hook;
 pub mod manual;
 pub mod mode;
 pub mod nagios;
+pub mod reclaim;
 pub mod remote;
 pub mod run;
 pub mod settings;
@@ -95,6 +96,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Config(command) => settings::run(command),
         Command::Hook(command) => hook::run(command),
         Command::Simulate(arguments) => simulation::run(&arguments),
+        Command::Reclaim(command) => reclaim::run(&command),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man => manual::man(),
     }

@@ -3,6 +3,9 @@
 //! [`Cluster`].
 
 mod agents;
+mod attempt;
+pub mod bookie;
+pub mod broker;
 mod claims;
 #[cfg(test)]
 mod contract;
@@ -10,6 +13,7 @@ mod ensembles;
 pub mod floor;
 #[cfg(test)]
 mod histories;
+pub mod leader;
 pub mod ledger;
 mod lock;
 pub mod memory;

@@ -19,7 +19,7 @@ pub type Changed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Calls under way at a time when many nodes are read: enough to hide the way to the server, few enough
 /// to leave its queue to the bookies.
-const READS_AT_ONCE: usize = 64;
+pub const READS_AT_ONCE: usize = 64;
 
 /// What a store says about a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -235,8 +235,8 @@ pub async fn get_all(
     Ok(all)
 }
 
-/// Waits for a few calls at once.
-async fn together<T>(calls: Vec<Answer<'_, T>>) -> Vec<Result<T, StoreError>> {
+/// Waits for a few calls at once; what they came to is in their order.
+pub async fn together<T>(calls: Vec<Pin<Box<dyn Future<Output = T> + Send + '_>>>) -> Vec<T> {
     let mut slots: Vec<_> = calls.into_iter().map(|call| (Some(call), None)).collect();
     poll_fn(|context| {
         let mut waiting = false;

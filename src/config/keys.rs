@@ -23,10 +23,11 @@ pub(super) enum Section {
     Webhook,
     Textfile,
     Alertmanager,
+    Reclaim,
 }
 
 impl Section {
-    pub(super) const ALL: [Section; 11] = [
+    pub(super) const ALL: [Section; 12] = [
         Section::Top,
         Section::Thresholds,
         Section::Probe,
@@ -38,6 +39,7 @@ impl Section {
         Section::Webhook,
         Section::Textfile,
         Section::Alertmanager,
+        Section::Reclaim,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -53,6 +55,7 @@ impl Section {
             Section::Webhook => "webhook",
             Section::Textfile => "textfile",
             Section::Alertmanager => "alertmanager",
+            Section::Reclaim => "reclaim",
         }
     }
 
@@ -114,6 +117,10 @@ impl Section {
                 "Alertmanagers that are told which alerts there are: one for each bad axis of a \
                  directory, and for a wrong or held mode, a bookie that is down and a claim without an \
                  agent. Repeated each minute, ended when it is over."
+            }
+            Section::Reclaim => {
+                "What `dirkeeper reclaim` takes from here where its command line says nothing; the agent \
+                 itself reclaims nothing. See reclaim.md."
             }
         }
     }
@@ -237,6 +244,38 @@ const BOOKIES: Kind = Kind::Count {
     min: 1,
     max: 100_000,
 };
+
+/// From a second, which only a laboratory wants, to what nobody calls periodic any more.
+const PERIOD: Kind = Kind::Duration {
+    min: SECOND,
+    max: 30 * DAY,
+    zero: false,
+};
+
+/// The same, or off.
+const PERIOD_OR_OFF: Kind = Kind::Duration {
+    min: SECOND,
+    max: 30 * DAY,
+    zero: true,
+};
+
+/// More than any ensemble answers.
+const PER_SECOND: Kind = Kind::Count {
+    min: 1,
+    max: 100_000,
+};
+
+/// A pass that deletes more than that is a mistake.
+const PER_PASS: Kind = Kind::Count {
+    min: 1,
+    max: 1_000_000,
+};
+
+/// One scan witnesses nothing; after a hundred, nothing new is learned.
+const SCANS: Kind = Kind::Count { min: 1, max: 100 };
+
+/// Those of R0 to R8 that may ever be deleted.
+pub(super) const CLASSES: &[&str] = &["r1", "r2", "r3", "r4", "r5"];
 
 const ROLES: Kind = Kind::Choice(&[
     Role::Ledger.name(),
@@ -387,6 +426,38 @@ keys! {
         AlertmanagerCa "ca", Kind::Path, Eg("\"/etc/dirkeeper/ca.pem\""), Restart,
             "Certificates that theirs are checked against, instead of those that the machine trusts.";
     }
+    Reclaim {
+        ReclaimPulsar "pulsar_metadata", Kind::Pulsar, Eg("[\"zk://zk1:2181,zk2:2181=/pulsar-a\", \"zk://zk3:2181=\"]"), Reload,
+            "Every Pulsar cluster on these bookies: its ZooKeeper, and the node above its managed-ledgers. Without it the ledgers' own ZooKeeper is searched from its top, and what needs all clusters to be known is never marked.";
+        ReclaimRequests "full_scan_maximum_zookeeper_requests_per_second", PER_SECOND, Is("200"), Reload,
+            "At most so many requests in a second to each ZooKeeper, every step of a transaction counted (fullScanMaximumZooKeeperRequestsPerSecond of pulsar #18128).";
+        ReclaimInterval "interval", PERIOD, Is("\"6h\""), Reload,
+            "Time between two passes of `reclaim run`: scan, mark, sweep.";
+        ReclaimTrimInterval "full_scan_trim_ledger_interval", PERIOD_OR_OFF, Is("\"0s\""), Reload,
+            "Time between two full-scan trims of `reclaim run` (fullScanTrimLedgerInterval of pulsar #18128).";
+        ReclaimClasses "classes", Kind::Words(CLASSES), Is("[\"r1\", \"r2\", \"r5\"]"), Reload,
+            "Which classes may be marked. r3 and r4 rest on absence alone: look at them with `reclaim report` first.";
+        ReclaimGrace "grace", PERIOD_OR_OFF, Eg("\"1h\""), Reload,
+            "How long a mark stands before its ledger may be deleted, for all classes; if not set 1h for r1 and r5, 1d for r2, r3 and r4.";
+        ReclaimMinAge "min_age", PERIOD_OR_OFF, Is("\"7d\""), Reload,
+            "Younger ledgers are never marked as r3 or r4. Must be longer than the longest compaction, whose ledger nobody names until its end.";
+        ReclaimAbsenceScans "absence_scans", SCANS, Is("3"), Reload,
+            "Scans in a row that have to find a ledger named by nobody before it is deletable as r3 or r4.";
+        ReclaimAbsenceSpan "absence_span", PERIOD_OR_OFF, Is("\"1d\""), Reload,
+            "Time over which they have to do so.";
+        ReclaimGoneScans "gone_scans", SCANS, Is("2"), Reload,
+            "Scans in a row that have to miss an owner before its ledgers are deletable as r2.";
+        ReclaimGoneSpan "gone_span", PERIOD_OR_OFF, Is("\"1h\""), Reload,
+            "Time over which they have to do so: topics move within seconds, and what was deleted by mistake is restored within minutes.";
+        ReclaimMaxDeletes "max_deletes", PER_PASS, Eg("1000"), Reload,
+            "A sweep deletes at most so many ledgers, then it stops and says so; if not set 1000, or a twentieth of all if that is less.";
+        ReclaimDeletesPerSecond "deletes_per_second", Kind::Count { min: 1, max: 1000 }, Is("10"), Reload,
+            "Deletions in a second. Each makes every bookie of the ensemble forget a ledger at its next collection.";
+        ReclaimBroker "broker_url", Kind::Url, Eg("\"http://broker:8080\""), Reload,
+            "A broker's admin address, for trims; others are found by its redirects.";
+        ReclaimBrokerToken "broker_token_file", Kind::Path, Eg("\"/etc/dirkeeper/broker.token\""), Reload,
+            "File with the token for the brokers.";
+    }
 }
 
 impl Key {
@@ -436,7 +507,7 @@ pub(super) fn join(section: &str, name: &str) -> String {
 }
 
 /// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 2] = ["reclaim", "drain"];
+pub(super) const LATER: [&str; 1] = ["drain"];
 
 #[cfg(test)]
 mod tests {

@@ -87,6 +87,7 @@ impl Slot {
         events Events Vec<EventKind>;
         urls Urls Vec<String>;
         command Command Vec<String>;
+        words Words Vec<String>;
     }
 }
 

@@ -234,16 +234,17 @@ fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
 }
 
 /// Sections of the agent itself.
-const ONCE: [Section; 5] = [
+const ONCE: [Section; 6] = [
     Section::Top,
     Section::Events,
     Section::ZooKeeper,
     Section::Textfile,
     Section::Alertmanager,
+    Section::Reclaim,
 ];
 
 /// Everything that is there once, with defaults.
-fn node_slots(node: &Layer) -> Layer {
+pub(super) fn node_slots(node: &Layer) -> Layer {
     let mut slots = Layer::default();
     for section in ONCE {
         for key in Key::all_in(section) {

@@ -15,6 +15,7 @@ mod keys;
 mod layer;
 mod load;
 mod problem;
+mod reclaim;
 mod reference;
 mod source;
 #[cfg(test)]
@@ -40,6 +41,9 @@ pub use hooks::HookConfig;
 pub use import::import;
 pub use load::{load, reload};
 pub use problem::{Place, Problem, Problems};
+pub use reclaim::{
+    PulsarMetadata, ReclaimConfig, ReclaimSources, is_zookeeper, load_reclaim, same_servers,
+};
 pub use reference::{documentation, reference_file};
 pub use source::SourceFile;
 pub use value::Secret;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::problem::Wrong;
+use super::reclaim;
 use super::url::{url, urls};
 use super::version::BookieVersion;
 use super::zookeeper;
@@ -56,6 +57,10 @@ pub(super) enum Kind {
     Name,
     Events,
     Command,
+    /// A list of some of these words.
+    Words(&'static [&'static str]),
+    /// A list of places of Pulsar's metadata.
+    Pulsar,
 }
 
 /// A checked value.
@@ -76,6 +81,7 @@ pub(super) enum Value {
     Events(Vec<EventKind>),
     Urls(Vec<String>),
     Command(Vec<String>),
+    Words(Vec<String>),
 }
 
 /// A text that is not shown.
@@ -119,6 +125,8 @@ impl Kind {
             Kind::Events => events(raw),
             Kind::Urls => urls(raw),
             Kind::Command => command(raw),
+            Kind::Words(words) => reclaim::words(raw, words),
+            Kind::Pulsar => reclaim::pulsars(raw),
             Kind::Path
             | Kind::Address
             | Kind::Url
@@ -185,6 +193,8 @@ impl Kind {
             Kind::Name => "name".to_owned(),
             Kind::Events => "list of event names".to_owned(),
             Kind::Command => "program and arguments".to_owned(),
+            Kind::Words(words) => format!("list of {}", one_of(words)),
+            Kind::Pulsar => "list of URI=ROOT".to_owned(),
         }
     }
 }
@@ -207,7 +217,7 @@ impl Value {
             Value::AnyFull(Some(flag)) => flag.to_string(),
             Value::Events(kinds) => list(kinds.iter().map(|kind| kind.name())),
             Value::Urls(urls) => list(urls.iter().map(String::as_str)),
-            Value::Command(words) => list(words.iter().map(String::as_str)),
+            Value::Command(words) | Value::Words(words) => list(words.iter().map(String::as_str)),
         }
     }
 }
@@ -337,7 +347,7 @@ fn list<'a>(words: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// `"a", "b" or "c"`.
-fn one_of(words: &[&str]) -> String {
+pub(super) fn one_of(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
     match quoted.split_last() {
         Some((last, [])) => last.clone(),
@@ -500,7 +510,7 @@ fn any_full(raw: &DeValue<'_>) -> Result<Value, Wrong> {
     }
 }
 
-fn strings(raw: &DeValue<'_>, remedy: &str) -> Result<Vec<String>, Wrong> {
+pub(super) fn strings(raw: &DeValue<'_>, remedy: &str) -> Result<Vec<String>, Wrong> {
     let Some(items) = raw.as_array() else {
         return Err(not_a("a list", raw, remedy));
     };

@@ -26,52 +26,56 @@ const STEPS: [Operation; 5] = [
     Operation::Read,
 ];
 
-/// One metric family.
-pub(super) struct Family {
+/// One metric family, and how its series are collected: `C` is a function.
+pub(super) struct Family<C = fn(&Facts<'_>, &mut Series)> {
     pub(super) name: &'static str,
     pub(super) kind: MetricType,
     pub(super) help: &'static str,
     pub(super) labels: &'static [&'static str],
-    pub(super) collect: fn(&Facts<'_>, &mut Series),
+    pub(super) collect: C,
 }
 
-const fn gauge(
+type Labels = &'static [&'static str];
+
+/// The families of the agent.
+type Collect = fn(&Facts<'_>, &mut Series);
+
+pub(super) const fn family<C>(
+    kind: MetricType,
     name: &'static str,
     help: &'static str,
-    labels: &'static [&'static str],
-    collect: fn(&Facts<'_>, &mut Series),
-) -> Family {
+    labels: Labels,
+    collect: C,
+) -> Family<C> {
     Family {
         name,
-        kind: MetricType::GAUGE,
+        kind,
         help,
         labels,
         collect,
     }
 }
 
+const fn gauge(name: &'static str, help: &'static str, labels: Labels, collect: Collect) -> Family {
+    family(MetricType::GAUGE, name, help, labels, collect)
+}
+
 const fn counter(
     name: &'static str,
     help: &'static str,
-    labels: &'static [&'static str],
-    collect: fn(&Facts<'_>, &mut Series),
+    labels: Labels,
+    collect: Collect,
 ) -> Family {
-    Family {
-        kind: MetricType::COUNTER,
-        ..gauge(name, help, labels, collect)
-    }
+    family(MetricType::COUNTER, name, help, labels, collect)
 }
 
 const fn histogram(
     name: &'static str,
     help: &'static str,
-    labels: &'static [&'static str],
-    collect: fn(&Facts<'_>, &mut Series),
+    labels: Labels,
+    collect: Collect,
 ) -> Family {
-    Family {
-        kind: MetricType::HISTOGRAM,
-        ..gauge(name, help, labels, collect)
-    }
+    family(MetricType::HISTOGRAM, name, help, labels, collect)
 }
 
 /// Labels of a series of one directory. The role belongs to it: one path may have two.

@@ -5,6 +5,7 @@
 mod beside;
 mod family;
 mod process;
+mod reclaim;
 mod reference;
 
 use prometheus::TextEncoder;
@@ -14,8 +15,10 @@ use prometheus::proto::{
 
 use crate::document::{About, path_text};
 use crate::health::snapshot::{DirView, Histogram, SelfView, Snapshot};
+use family::Family;
 
 pub use process::{ProcessFacts, ProcessReader};
+pub use reclaim::{ClassFacts, ReclaimFacts, ScanFacts, render_reclaim};
 pub use reference::reference;
 
 /// Bytes of text that one directory needs, with a path of usual length; measured. A wrong guess
@@ -49,30 +52,47 @@ pub fn render(
             .collect(),
     };
     out.reserve(TEXT_PER_NODE + TEXT_PER_DIR * facts.dirs.len());
-    let encoder = TextEncoder::new();
-    // One family at a time, in the same memory: with many directories, all series at once would
-    // take megabytes.
-    let mut proto = MetricFamily::default();
+    let mut writer = Writer::new(out);
     let all = family::FAMILIES.iter();
     let said = all.filter(|family| process.is_some() || !family.name.starts_with(PROCESS));
     for family in said {
+        writer.family(family, |series| (family.collect)(&facts, series));
+    }
+}
+
+/// Writes one family after the other, in the same memory: with many directories, all series at once would take
+/// megabytes.
+struct Writer<'a> {
+    out: &'a mut String,
+    proto: MetricFamily,
+}
+
+impl<'a> Writer<'a> {
+    fn new(out: &'a mut String) -> Writer<'a> {
+        Writer {
+            out,
+            proto: MetricFamily::default(),
+        }
+    }
+
+    fn family<C>(&mut self, family: &Family<C>, collect: impl FnOnce(&mut Series)) {
         let mut series = Series {
             labels: family.labels,
-            metrics: proto.take_metric(),
+            metrics: self.proto.take_metric(),
         };
         series.metrics.clear();
-        (family.collect)(&facts, &mut series);
+        collect(&mut series);
         // The encoder refuses a family without series, and a scrape shows none for it either.
         let is_empty = series.metrics.is_empty();
-        proto.set_metric(series.metrics);
+        self.proto.set_metric(series.metrics);
         if is_empty {
-            continue;
+            return;
         }
-        proto.set_name(family.name.to_owned());
-        proto.set_help(family.help.to_owned());
-        proto.set_field_type(family.kind);
-        encoder
-            .encode_utf8(std::slice::from_ref(&proto), out)
+        self.proto.set_name(family.name.to_owned());
+        self.proto.set_help(family.help.to_owned());
+        self.proto.set_field_type(family.kind);
+        TextEncoder::new()
+            .encode_utf8(std::slice::from_ref(&self.proto), self.out)
             .expect("families have names and series, and memory takes every write");
     }
 }

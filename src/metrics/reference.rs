@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::family::FAMILIES;
+use super::family::{FAMILIES, Family};
+use super::reclaim;
 
 /// The text of `docs/metrics.md`.
 #[must_use]
@@ -15,15 +16,26 @@ pub fn reference() -> String {
          | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
     );
     for family in FAMILIES {
-        let kind = format!("{:?}", family.kind).to_lowercase();
-        let labels: Vec<String> = family
-            .labels
-            .iter()
-            .map(|name| format!("`{name}`"))
-            .collect();
-        let (name, labels, help) = (family.name, labels.join(", "), family.help);
-        writeln!(text, "| `{name}` | {kind} | {labels} | {help} |")
-            .expect("memory takes every write");
+        row(&mut text, family);
+    }
+    text.push_str(
+        "\n## Of `dirkeeper reclaim run`\n\n\
+         With `--textfile FILE`; one process reclaims for a whole cluster. See [reclaim.md](reclaim.md).\n\n\
+         | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
+    );
+    for family in reclaim::FAMILIES {
+        row(&mut text, family);
     }
     text
+}
+
+fn row<C>(text: &mut String, family: &Family<C>) {
+    let kind = format!("{:?}", family.kind).to_lowercase();
+    let labels: Vec<String> = family
+        .labels
+        .iter()
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let (name, labels, help) = (family.name, labels.join(", "), family.help);
+    writeln!(text, "| `{name}` | {kind} | {labels} | {help} |").expect("memory takes every write");
 }

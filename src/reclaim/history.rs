@@ -1,168 +1,163 @@
-//! What scans added up to: the owners as they were seen last, what they were seen to let go, and since when a ledger is
-//! named by nobody. A new scan is taken in whole, and says of each ledger what it is.
+//! What scans add up to for a ledger: since when nobody names it, and what it is by now. Pure; the walk over all ledgers is
+//! in `judge`.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
-use super::name;
-use super::plan::class::{Class, Facts, Maker, Named, Owner, Verdict, classify};
-use super::plan::evidence::{Known, Witness, compare};
+use super::plan::class::{Facts, Maker, Named, Owner, Verdict};
+use super::plan::evidence::Witness;
 use super::plan::{LedgerId, Millis};
-use super::scan::{Found, Ledger, OwnerKey};
+use super::scan::{Ledger, OwnerKey};
 use crate::cluster::ledger::LedgerState;
 
-/// All that is remembered between scans.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct History {
-    /// The cluster's id; another one's scans prove nothing here.
-    pub instance: Option<String>,
-    /// Everybody who was seen to name ledgers.
-    pub owners: BTreeMap<OwnerKey, Known>,
-    /// Ledgers that nobody names any more.
-    pub suspects: BTreeMap<LedgerId, Suspect>,
-}
+/// What is said of a ledger that is simply referenced.
+pub(super) const REFERENCED: &str = "it is referenced";
 
 /// A ledger that nobody names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspect {
     /// The transaction that made its node: another one is another ledger.
     pub created: i64,
-    /// The first scan that found it so.
+    /// The first scan that found it so, when that scan had read everything.
     pub first: Millis,
     /// How many did, one after the other.
     pub scans: u32,
+    /// The newest entry known to be confirmed, of a ledger that is not closed, at the first of them.
+    pub lac: Option<i64>,
     /// How its owner let it go, and who that was.
     pub witness: Option<(OwnerKey, Witness)>,
 }
 
-/// A ledger, and what follows for it.
+/// What may be done about a ledger; [`Verdict`] without its words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ruling {
+    /// Nothing.
+    Keep,
+    /// Nothing yet.
+    Wait,
+    /// It may be marked.
+    Deletable,
+}
+
+impl Ruling {
+    /// A verdict and its words.
+    #[must_use]
+    pub fn of(verdict: Verdict) -> (Ruling, &'static str) {
+        match verdict {
+            Verdict::Keep(why) => (Ruling::Keep, why),
+            Verdict::Wait(why) => (Ruling::Wait, why),
+            Verdict::Deletable => (Ruling::Deletable, ""),
+        }
+    }
+}
+
+/// When a scan began, and when it had read everything. What is new counts from its end and what lasts up to its beginning, so
+/// that a scan that took hours, or was interrupted for hours, makes no absence longer than it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Judged<'a> {
-    /// The ledger.
-    pub ledger: &'a Ledger,
-    /// What is known about who references it.
-    pub class: Class,
-    /// What may be done.
-    pub verdict: Verdict,
+pub(super) struct Span {
+    pub(super) began: Millis,
+    pub(super) ended: Millis,
 }
 
-impl History {
-    /// Takes in a complete scan. `all_clusters`: every Pulsar cluster on these bookies was declared. The scan has to be of the
-    /// cluster that is remembered.
-    pub fn take<'a>(&mut self, found: &'a Found, all_clusters: bool) -> Vec<Judged<'a>> {
-        self.instance = Some(found.instance.clone());
-        let mut witnessed = self.compare(found);
-        let named = found.owners.values().flat_map(|seen| &seen.ledgers);
-        let named: HashSet<LedgerId> = named.copied().collect();
-        let mut before = std::mem::take(&mut self.suspects);
-        let mut judged = Vec::with_capacity(found.ledgers.len());
-        for ledger in &found.ledgers {
-            let named = named_by(ledger, &named, found);
-            let known = before.remove(&ledger.id);
-            let suspect = (named != Named::Hard).then(|| {
-                let known = known.filter(|known| known.created == ledger.created);
-                let witness = witnessed.remove(&ledger.id);
-                Suspect {
-                    created: ledger.created,
-                    first: known.as_ref().map_or(found.began, |known| known.first),
-                    scans: known
-                        .as_ref()
-                        .map_or(1, |known| known.scans.saturating_add(1)),
-                    witness: witness.or(known.and_then(|known| known.witness)),
-                }
-            });
-            let facts = facts(ledger, named, suspect.as_ref(), found, all_clusters);
-            let (class, verdict) = classify(&facts);
-            self.suspects
-                .extend(suspect.map(|suspect| (ledger.id, suspect)));
-            judged.push(Judged {
-                ledger,
-                class,
-                verdict,
-            });
-        }
-        self.forget(found);
-        judged
-    }
-
-    /// What owners let go between the scans.
-    fn compare(&mut self, found: &Found) -> HashMap<LedgerId, (OwnerKey, Witness)> {
-        let mut witnessed = HashMap::new();
-        let mut owners = BTreeMap::new();
-        let mut known = std::mem::take(&mut self.owners);
-        let now = found.owners.iter().map(|(key, seen)| (key, Some(seen)));
-        let gone: Vec<_> = known
-            .keys()
-            .filter(|key| !found.owners.contains_key(*key))
-            .cloned()
-            .collect();
-        for (key, seen) in now.chain(gone.iter().map(|key| (key, None))) {
-            let (kept, lost) = compare(known.remove(key), seen.cloned(), found.began);
-            owners.extend(kept.map(|kept| (key.clone(), kept)));
-            witnessed.extend(
-                lost.into_iter()
-                    .map(|(id, witness)| (id, (key.clone(), witness))),
-            );
-        }
-        self.owners = owners;
-        witnessed
-    }
-
-    /// Owners that are gone are remembered for as long as a ledger of theirs is there.
-    fn forget(&mut self, found: &Found) {
-        let there = |id: &LedgerId| {
-            let at = found.ledgers.binary_search_by_key(id, |ledger| ledger.id);
-            at.is_ok()
-        };
-        self.owners
-            .retain(|_, known| known.absence.is_none() || known.seen.ledgers.iter().any(there));
+/// A ledger that nobody names, by one more scan.
+pub(super) fn suspected(
+    ledger: &Ledger,
+    known: Option<Suspect>,
+    witness: Option<(OwnerKey, Witness)>,
+    lac: Option<i64>,
+    span: Span,
+) -> Suspect {
+    let known = known.filter(|known| known.created == ledger.created);
+    // Somebody wrote since, or that was not known then: all begins anew, with what was witnessed.
+    let is_moved = |known: &Suspect| lac.is_some() && known.lac != lac;
+    match known {
+        Some(known) if !is_moved(&known) => Suspect {
+            scans: known.scans.saturating_add(1),
+            witness: witness.or(known.witness),
+            ..known
+        },
+        known => Suspect {
+            created: ledger.created,
+            first: span.ended,
+            scans: 1,
+            lac,
+            witness: witness.or(known.and_then(|known| known.witness)),
+        },
     }
 }
 
-fn named_by(ledger: &Ledger, named: &HashSet<LedgerId>, found: &Found) -> Named {
-    if named.contains(&ledger.id) {
-        Named::Hard
-    } else if found.moved.contains(&ledger.id) {
-        Named::AsMoved
-    } else if found.positions.contains(&ledger.id) {
-        Named::ByPosition
-    } else {
-        Named::Not
-    }
+/// What was read about a ledger beside the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Around {
+    /// The owner that it names itself is there.
+    pub(super) is_owner_there: bool,
+    /// References of that owner stand inside ledgers, and were not read there.
+    pub(super) is_hidden: bool,
+    /// The owner's namespace has policies.
+    pub(super) is_namespace_there: bool,
 }
 
-fn facts(
+/// What its class follows from.
+pub(super) fn facts(
     ledger: &Ledger,
     named: Named,
     suspect: Option<&Suspect>,
-    found: &Found,
+    lac: Option<i64>,
+    around: Around,
     all_clusters: bool,
+    began: Millis,
 ) -> Facts {
-    let tree = match ledger.maker {
-        Maker::Schema => "/schemas",
-        _ => "/managed-ledgers",
-    };
-    let is_there = found.paths.contains(&format!("{tree}/{}", ledger.owner));
-    let unknown = match ledger.maker {
-        Maker::Compaction => found.compaction_unknown.contains(&*ledger.owner),
-        Maker::Schema => found.schema_unknown.contains(&*ledger.owner),
-        Maker::Topic | Maker::Foreign => false,
-    };
+    let stands =
+        suspect.is_some_and(|suspect| 1 < suspect.scans && lac.is_some() && suspect.lac == lac);
     Facts {
         maker: ledger.maker,
         named,
-        owner: if is_there {
-            Owner::Present
-        } else {
-            Owner::Absent
+        owner: match around.is_owner_there {
+            true => Owner::Present,
+            false => Owner::Absent,
         },
-        all_read: !unknown,
+        all_read: !around.is_hidden || matches!(ledger.maker, Maker::Topic | Maker::Foreign),
         all_clusters,
-        namespace: name::namespaces(&ledger.owner).any(|name| found.namespaces.contains(name)),
-        // Whether entries come is known to its bookies alone.
-        is_written: ledger.state != LedgerState::Closed,
+        namespace: around.is_namespace_there,
+        is_written: ledger.state != LedgerState::Closed && !stands,
         witness: suspect.and_then(|suspect| suspect.witness.as_ref().map(|(_, witness)| *witness)),
         made: ledger.made,
         suspected: suspect.map(|suspect| (suspect.first, suspect.scans)),
-        now: found.began,
+        now: began,
+    }
+}
+
+/// Who names which ledgers, by one scan.
+#[derive(Debug, Default)]
+pub(super) struct References {
+    hard: Vec<LedgerId>,
+    moved: Vec<LedgerId>,
+    positions: Vec<LedgerId>,
+}
+
+impl References {
+    pub(super) fn add(&mut self, hard: &[LedgerId], moved: &[LedgerId], positions: &[LedgerId]) {
+        self.hard.extend_from_slice(hard);
+        self.moved.extend_from_slice(moved);
+        self.positions.extend_from_slice(positions);
+    }
+
+    /// To be called when all are there.
+    pub(super) fn sorted(mut self) -> References {
+        for ids in [&mut self.hard, &mut self.moved, &mut self.positions] {
+            ids.sort_unstable();
+            ids.dedup();
+        }
+        self
+    }
+
+    pub(super) fn of(&self, id: LedgerId) -> Named {
+        let is_in = |ids: &[LedgerId]| ids.binary_search(&id).is_ok();
+        if is_in(&self.hard) {
+            Named::Hard
+        } else if is_in(&self.moved) {
+            Named::AsMoved
+        } else if is_in(&self.positions) {
+            Named::ByPosition
+        } else {
+            Named::Not
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn owner(component: Component<'_>) -> (Maker, String) {
 
 /// `persistent://tenant/namespace/topic` as `tenant/namespace/persistent/topic`, the topic's name encoded
 /// (`TopicName.getPersistenceNamingEncoding`). What is no such name stays as it is, and is found nowhere.
-fn path(topic: &str) -> String {
+pub(super) fn path(topic: &str) -> String {
     let parts = || {
         let (domain, rest) = topic.split_once("://")?;
         let mut parts = rest.splitn(3, '/');

@@ -11,6 +11,7 @@ mod floor;
 #[allow(dead_code)] // the fault tests use the rest of it
 #[path = "../faults/harness/mod.rs"]
 mod harness;
+mod inside;
 mod journal_disk;
 mod ledger_disk;
 mod odd_modes;
@@ -41,6 +42,7 @@ const SHORT: &[Fault] = &[
     test("zookeeper_stands_still", cluster::zookeeper_stands_still),
     test("zookeeper_by_tls", cluster::zookeeper_by_tls),
     test("a_cluster_of_bookies", cluster::a_cluster_of_bookies),
+    test("inside_ledgers_4_17_3", inside::ledgers_4_17_3),
     test("held_and_let_go_4_17_3", reconcile::held_and_let_go_4_17_3),
     test("never_told_4_16_5", reconcile::never_told_4_16_5),
     test("bookie_restarts", reconcile::bookie_restarts),
@@ -54,6 +56,8 @@ const SHORT: &[Fault] = &[
 
 /// Those of `LAB=full` and of `scripts/lab`.
 const LONG: &[Fault] = &[
+    test("inside_ledgers_4_14_7", inside::ledgers_4_14_7),
+    test("inside_ledgers_db", inside::ledgers_db),
     test("admin_calls_4_14_7", admin::calls_4_14_7),
     test("admin_calls_4_16_6", admin::calls_4_16_6),
     test("admin_calls_4_18_0", admin::calls_4_18_0),

@@ -170,6 +170,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "the pace of the questions of a live view, and the waits between two tries",
     ),
     (
+        "src/cli/reclaim/",
+        "the limit of a first answer and of the lock, the beats of progress, the rest between two passes",
+    ),
+    (
         "src/http/connection.rs",
         "the limits of a connection that is silent",
     ),
@@ -193,9 +197,14 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "its beats, the limit of a registration, each beside its reason",
     ),
     (
+        "src/reclaim/trim/",
+        "the pace of its visits, and between two looks at a list that is to become shorter",
+    ),
+    (
         "src/cluster/",
         "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
     ),
+    ("src/reclaim/sweep/mod.rs", "the pace of its deletions"),
     (
         "tests/prober/",
         "its waits for a child, each with a deadline",

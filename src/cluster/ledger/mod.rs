@@ -132,6 +132,20 @@ impl LedgerMetadata {
             .and_then(|value| std::str::from_utf8(value).ok())
     }
 
+    /// The bookies that an entry was sent to, in the order in which readers ask them; none if no segment holds it.
+    #[must_use]
+    pub fn write_set(&self, entry: u64) -> Vec<&str> {
+        let mut segments = self.segments.iter().rev();
+        let Some(segment) = segments.find(|segment| segment.first_entry <= entry) else {
+            return Vec::new();
+        };
+        let members = segment.members.len() as u64;
+        let places =
+            (0..u64::from(self.write_quorum)).map(|copy| (entry % members + copy) % members);
+        let named = places.filter_map(|place| segment.members.get(usize::try_from(place).ok()?));
+        named.map(String::as_str).collect()
+    }
+
     /// Every bookie that an entry of the ledger may be on, each once.
     #[must_use]
     pub fn bookies(&self) -> std::collections::BTreeSet<&str> {

@@ -53,6 +53,15 @@ fn second_format() {
 }
 
 #[test]
+fn entries_rotate_over_their_segment() {
+    let text = "BookieMetadataFormatVersion\t1\n2\n3\n0\n5\ta\tb\tc\n9\ta\td\tc\n";
+    let read = LedgerMetadata::decode(text.as_bytes()).unwrap();
+    let set = |entry| read.write_set(entry).join("");
+    let sets = [4, 5, 6, 8, 9, 10, 11, u64::MAX].map(set);
+    assert_eq!(sets, ["", "ca", "ab", "ca", "ad", "dc", "ca", "ad"]);
+}
+
+#[test]
 fn first_format() {
     let read = |rest: &str| {
         let text = format!("BookieMetadataFormatVersion\t1\n{rest}");

@@ -3,11 +3,14 @@
 //! what cannot be read at all is an error, for an owner that was not read is no owner of nothing.
 
 mod compressed;
+mod entry;
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 use thiserror::Error;
+
+pub use entry::{CursorEntry, SchemaEntry};
 
 /// Names of a cursor's properties that hold the ledger of a bucket of delayed messages.
 const BUCKET_PREFIX: &str = "#pulsar.internal.delayed.bucket";
@@ -79,6 +82,8 @@ pub struct SchemaLocator {
     pub positions: Vec<Position>,
     /// The index goes back to the first version, so that nothing older is named elsewhere.
     pub is_whole: bool,
+    /// The oldest of them: its entry names those that are older still.
+    pub oldest: Option<Position>,
 }
 
 /// Why a node is not understood.
@@ -136,20 +141,35 @@ impl SchemaLocator {
     pub fn decode(bytes: &[u8]) -> Result<SchemaLocator, PulsarError> {
         let raw: RawLocator = read(bytes)?;
         let info = raw.info.ok_or(PulsarError::Missing("the newest version"))?;
-        let mut positions = Vec::with_capacity(1 + raw.index.len());
-        let all = || std::iter::once(&info).chain(&raw.index);
-        let is_whole = all().any(|entry| entry.version == Some(0));
-        for entry in std::iter::once(info).chain(raw.index) {
-            let position = entry.position.ok_or(PulsarError::Missing("a position"))?;
-            positions.push(position.checked()?);
-        }
-        positions.sort_unstable();
-        positions.dedup();
+        let versions = versions(std::iter::once(info).chain(raw.index))?;
+        let oldest = versions.first().copied();
         Ok(SchemaLocator {
-            positions,
-            is_whole,
+            positions: places(&versions),
+            is_whole: oldest.is_some_and(|(version, _)| version == 0),
+            oldest: oldest.map(|(_, position)| position),
         })
     }
+}
+
+/// Versions and where they are, ascending.
+fn versions(
+    index: impl IntoIterator<Item = RawIndex>,
+) -> Result<Vec<(u64, Position)>, PulsarError> {
+    let one = |entry: RawIndex| {
+        let position = entry.position.ok_or(PulsarError::Missing("a position"))?;
+        Ok((positive("a version", entry.version)?, position.checked()?))
+    };
+    let mut all: Vec<_> = index.into_iter().map(one).collect::<Result<_, _>>()?;
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// Where they are, ascending, each place once.
+fn places(versions: &[(u64, Position)]) -> Vec<Position> {
+    let mut all: Vec<_> = versions.iter().map(|(_, position)| *position).collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 fn read<T: Message + Default>(bytes: &[u8]) -> Result<T, PulsarError> {
@@ -288,10 +308,6 @@ impl RawCursor {
             ledger_id: self.mark_delete_ledger_id,
             entry_id: self.mark_delete_entry_id,
         };
-        let compacted = self
-            .properties
-            .iter()
-            .find(|property| property.name.as_deref() == Some(COMPACTED_LEDGER));
         Ok(ManagedCursor {
             ledger: match self.cursors_ledger_id {
                 Some(-1) => None,
@@ -301,13 +317,19 @@ impl RawCursor {
                 None | Some(-1) => None,
                 Some(_) => Some(mark_delete.checked()?),
             },
-            compacted_ledger: match compacted {
-                None => None,
-                Some(property) => Some(positive("the compacted ledger", property.value)?),
-            },
+            compacted_ledger: compacted(&self.properties)?,
             buckets: buckets(self.cursor_properties)?,
         })
     }
+}
+
+/// The ledger of a compacted topic, where one is named.
+fn compacted(properties: &[RawLong]) -> Result<Option<u64>, PulsarError> {
+    let mut named = properties.iter();
+    let named = named.find(|property| property.name.as_deref() == Some(COMPACTED_LEDGER));
+    named
+        .map(|property| positive("the compacted ledger", property.value))
+        .transpose()
 }
 
 fn buckets(properties: Vec<RawString>) -> Result<Vec<u64>, PulsarError> {

@@ -102,10 +102,63 @@ fn schema_of_a_real_topic() {
         .map(|position| position.ledger)
         .collect();
     assert_eq!((ids, locator.is_whole), (vec![24, 25, 26], true));
+    assert_eq!(locator.oldest.map(|at| at.ledger), Some(24));
     assert_eq!(
         SchemaLocator::decode(&[]),
         Err(PulsarError::Missing("the newest version"))
     );
+}
+
+#[test]
+fn entries_of_real_cursor_ledgers() {
+    let at = |ledger, entry| Position {
+        ledger,
+        entry: Some(entry),
+    };
+    let read = |hex: &str| CursorEntry::decode(&unhex(hex));
+    let plain = read("08051001").unwrap();
+    assert_eq!(
+        (plain.mark_delete, plain.compacted_ledger),
+        (at(5, 1), None)
+    );
+    let compaction = read("081e100922180a14436f6d706163746564546f7069634c65646765721020").unwrap();
+    assert_eq!(
+        (compaction.mark_delete, compaction.compacted_ledger),
+        (at(30, 9), Some(32))
+    );
+    // Individual acknowledgements, and a field of a later version.
+    let more = read("08051001 1a0c0a0408051003 120408051004 f2010408011002").unwrap();
+    assert_eq!(more, plain);
+    let told = |hex: &str| read(hex).unwrap_err().to_string();
+    insta::assert_snapshot!(told(""), @"the entry of a position is missing");
+    insta::assert_snapshot!(told("0805"), @"the entry of a position is missing");
+    insta::assert_snapshot!(told("08ffffffffffffffffff011000"), @"the ledger of a position is -1");
+    insta::assert_snapshot!(told("081e100922160a14436f6d706163746564546f7069634c6564676572"), @"the compacted ledger is missing");
+    // The foot of a position in several entries, which later versions write.
+    assert!(CursorEntry::decode(br#"{"numParts":2,"length":100}"#).is_err());
+}
+
+#[test]
+fn entries_of_schema_ledgers() {
+    let index = &unhex(LOCATOR)[44..];
+    let in_entry = |index: &[u8]| {
+        // The same index entries, as field 5.
+        let entries: Vec<u8> = index
+            .chunks(44)
+            .flat_map(|entry| [&[0x2a], &entry[1..]].concat())
+            .collect();
+        SchemaEntry::decode(&[&unhex("1202aabb")[..], &entries].concat()).unwrap()
+    };
+    let ledgers =
+        |entry: &SchemaEntry| -> Vec<u64> { entry.positions.iter().map(|at| at.ledger).collect() };
+    let all = in_entry(index);
+    assert_eq!((ledgers(&all), all.is_whole), (vec![24, 25, 26], true));
+    let later = in_entry(&index[44..]);
+    assert_eq!((ledgers(&later), later.is_whole), (vec![25, 26], false));
+    assert_eq!(later.oldest.map(|at| at.ledger), Some(25));
+    let first = in_entry(&[]);
+    assert_eq!((ledgers(&first), first.is_whole), (vec![], true));
+    insta::assert_snapshot!(SchemaEntry::decode(&[]).unwrap_err(), @"the schema is missing");
 }
 
 #[test]
@@ -180,6 +233,8 @@ proptest! {
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..100), at in any::<usize>(), to in any::<u8>()) {
         let _ = Node::decode(&bytes);
         let _ = SchemaLocator::decode(&bytes);
+        let _ = CursorEntry::decode(&bytes);
+        let _ = SchemaEntry::decode(&bytes);
         for mut form in in_each_form(&unhex(TOPIC)) {
             let at = at % form.len();
             form[at] = to;

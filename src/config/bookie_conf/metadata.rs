@@ -69,7 +69,7 @@ impl ZooKeeper {
     }
 }
 
-fn with_port(server: &str) -> String {
+pub(in crate::config) fn with_port(server: &str) -> String {
     let digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     match server.rsplit_once(':') {
         Some((_, port)) if digits(port) => server.to_owned(),

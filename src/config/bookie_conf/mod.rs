@@ -10,6 +10,7 @@ mod properties;
 use std::path::Path;
 use std::time::Duration;
 
+pub(super) use metadata::with_port;
 pub use metadata::{MetadataService, ZooKeeper};
 
 pub(super) use mapping::{BookieDir, Mapped, map};

@@ -6,18 +6,56 @@ use std::fmt;
 use super::evidence::Witness;
 use super::{DAY, HOUR, Millis};
 
-/// A ledger must be so old before its being named by nobody means anything: longer than the longest compaction, whose
-/// result is named only at its end.
-const MIN_AGE: Millis = 7 * DAY;
+/// How much evidence it takes, and how long a mark stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rules {
+    /// A ledger must be so old before its being named by nobody means anything: longer than the longest compaction,
+    /// whose result is named only at its end.
+    pub min_age: Millis,
+    /// Scans that have to find nothing where there is no witness.
+    pub min_scans: u32,
+    /// Over what time.
+    pub min_span: Millis,
+    /// Scans that have to miss an owner: brokers move topics within seconds, and operators restore what they deleted
+    /// by mistake within minutes.
+    pub gone_scans: u32,
+    /// How far apart.
+    pub gone_span: Millis,
+    /// Between mark and deletion of what an owner that is there let go.
+    pub grace_let_go: Millis,
+    /// The same of what an owner left that is gone.
+    pub grace_owner_gone: Millis,
+    /// The same of what nobody was ever seen to name.
+    pub grace_unwitnessed: Millis,
+}
 
-/// Scans that have to find nothing, and over what time, where there is no witness.
-const MIN_SCANS: u32 = 3;
-const MIN_SPAN: Millis = DAY;
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules {
+            min_age: 7 * DAY,
+            min_scans: 3,
+            min_span: DAY,
+            gone_scans: 2,
+            gone_span: HOUR,
+            grace_let_go: HOUR,
+            grace_owner_gone: DAY,
+            grace_unwitnessed: DAY,
+        }
+    }
+}
 
-/// Scans that have to miss an owner, and how far apart: brokers move topics within seconds, and operators restore
-/// what they deleted by mistake within minutes.
-const GONE_SCANS: u32 = 2;
-const GONE_SPAN: Millis = HOUR;
+impl Rules {
+    /// How long a mark stands before the ledger may be deleted; none for what is never marked.
+    #[must_use]
+    pub fn grace(&self, class: Class) -> Option<Millis> {
+        match class {
+            Class::Trimmed | Class::Offloaded => Some(self.grace_let_go),
+            Class::OwnerGone => Some(self.grace_owner_gone),
+            Class::NeverListed | Class::NoOwner => Some(self.grace_unwitnessed),
+            Class::Referenced | Class::Compacted | Class::Schema | Class::Foreign => None,
+        }
+    }
+}
 
 /// What is known about who references a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -178,7 +216,7 @@ pub struct Facts {
 
 /// The class of a ledger, and what may be done.
 #[must_use]
-pub fn classify(facts: &Facts) -> (Class, Verdict) {
+pub fn classify(facts: &Facts, rules: &Rules) -> (Class, Verdict) {
     match (facts.maker, facts.named) {
         (_, Named::Hard) => (Class::Referenced, Verdict::Keep("it is referenced")),
         (Maker::Foreign, _) => (
@@ -195,37 +233,38 @@ pub fn classify(facts: &Facts) -> (Class, Verdict) {
             Class::Schema,
             Verdict::Keep("older versions of its schema are named in ledgers only"),
         ),
-        _ => unnamed(facts),
+        _ => unnamed(facts, rules),
     }
 }
 
 /// Named by nobody, or by positions only.
-fn unnamed(facts: &Facts) -> (Class, Verdict) {
+fn unnamed(facts: &Facts, rules: &Rules) -> (Class, Verdict) {
     match (facts.witness, facts.owner) {
         (Some(Witness::Trimmed { .. }), _) => (Class::Trimmed, Verdict::Deletable),
         (Some(Witness::Gone { absence, .. }), _) => {
-            let long = absence.scans >= GONE_SCANS && GONE_SPAN <= absence.until - absence.since;
+            let long = rules.gone_scans <= absence.scans
+                && rules.gone_span <= absence.until - absence.since;
             let verdict = match (facts.all_clusters, long) {
                 (false, _) => Verdict::Keep(NOT_ALL_CLUSTERS),
                 (true, false) => {
-                    Verdict::Wait("its owner has to be absent in two scans an hour apart")
+                    Verdict::Wait("its owner has to be absent in more scans, further apart")
                 }
                 (true, true) => Verdict::Deletable,
             };
             (Class::OwnerGone, verdict)
         }
-        (None, Owner::Present) => (Class::NeverListed, without_witness(facts)),
+        (None, Owner::Present) => (Class::NeverListed, without_witness(facts, rules)),
         (None, Owner::Absent) if facts.namespace => (
             Class::NoOwner,
             Verdict::Keep("its namespace is still there"),
         ),
-        (None, Owner::Absent) => (Class::NoOwner, without_witness(facts)),
+        (None, Owner::Absent) => (Class::NoOwner, without_witness(facts, rules)),
     }
 }
 
 const NOT_ALL_CLUSTERS: &str = "not every Pulsar cluster on these bookies was declared";
 
-fn without_witness(facts: &Facts) -> Verdict {
+fn without_witness(facts: &Facts, rules: &Rules) -> Verdict {
     let (first, scans) = facts.suspected.unwrap_or((facts.now, 0));
     if !facts.all_clusters {
         Verdict::Keep(NOT_ALL_CLUSTERS)
@@ -233,21 +272,11 @@ fn without_witness(facts: &Facts) -> Verdict {
         Verdict::Keep("a position names it")
     } else if facts.is_written {
         Verdict::Keep("somebody may be writing it")
-    } else if facts.now - facts.made < MIN_AGE {
-        Verdict::Wait("it is younger than 7 days")
-    } else if scans < MIN_SCANS || facts.now - first < MIN_SPAN {
-        Verdict::Wait("it takes three scans over a day")
+    } else if facts.now - facts.made < rules.min_age {
+        Verdict::Wait("it is too young for that to mean anything")
+    } else if scans < rules.min_scans || facts.now - first < rules.min_span {
+        Verdict::Wait("it takes more scans over a longer time")
     } else {
         Verdict::Deletable
-    }
-}
-
-/// How long a mark stands before the ledger may be deleted.
-#[must_use]
-pub fn grace(class: Class) -> Option<Millis> {
-    match class {
-        Class::Trimmed | Class::Offloaded => Some(HOUR),
-        Class::OwnerGone | Class::NeverListed | Class::NoOwner => Some(DAY),
-        _ => None,
     }
 }

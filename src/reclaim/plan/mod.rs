@@ -3,6 +3,8 @@
 
 pub mod class;
 pub mod evidence;
+pub mod strain;
+pub mod trim;
 
 #[cfg(test)]
 mod tests;

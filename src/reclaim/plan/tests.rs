@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::class::{Class, Facts, Maker, Named, Owner, Verdict, classify};
+use super::class::{Class, Facts, Maker, Named, Owner, Rules, Verdict, classify};
 use super::evidence::{Known, Seen, Witness, compare};
 use super::{DAY, HOUR, LedgerId, Millis};
 
@@ -154,7 +154,7 @@ impl Scanner {
             if named == Named::Not {
                 self.suspected.entry(id).or_insert((now, 0)).1 += 1;
             }
-            let (class, verdict) = classify(&Facts {
+            let facts = Facts {
                 maker: Maker::Topic,
                 named,
                 owner: match read.get(&topic) {
@@ -169,7 +169,8 @@ impl Scanner {
                 made,
                 suspected: self.suspected.get(&id).copied(),
                 now,
-            });
+            };
+            let (class, verdict) = classify(&facts, &Rules::default());
             (id, class, verdict)
         };
         found.into_iter().map(verdict).collect()
@@ -378,7 +379,7 @@ fn each_class_and_why() {
         },
     ]
     .map(|facts| {
-        let (class, verdict) = classify(&facts);
+        let (class, verdict) = classify(&facts, &Rules::default());
         format!("{class} {verdict:?}")
     });
     insta::assert_snapshot!(told.join("\n"), @r#"
@@ -393,13 +394,13 @@ fn each_class_and_why() {
     r7 Keep("older versions of its schema are named in ledgers only")
     r1 Deletable
     r1 Deletable
-    r2 Wait("its owner has to be absent in two scans an hour apart")
+    r2 Wait("its owner has to be absent in more scans, further apart")
     r2 Deletable
     r2 Keep("not every Pulsar cluster on these bookies was declared")
     r3 Keep("not every Pulsar cluster on these bookies was declared")
     r3 Keep("somebody may be writing it")
-    r3 Wait("it is younger than 7 days")
-    r3 Wait("it takes three scans over a day")
+    r3 Wait("it is too young for that to mean anything")
+    r3 Wait("it takes more scans over a longer time")
     r4 Keep("its namespace is still there")
     r4 Deletable
     "#);

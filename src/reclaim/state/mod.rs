@@ -2,6 +2,13 @@
 //! process at a time that writes it. What is handed to [`State::write`] is on the disk when that returns. Blocks on the disk of the
 //! state directory.
 
+mod cluster;
+pub mod history;
+pub mod marks;
+mod rows;
+pub(super) mod scan;
+pub mod visits;
+
 use std::path::{Path, PathBuf};
 
 use redb::{
@@ -9,6 +16,8 @@ use redb::{
     WriteTransaction,
 };
 use thiserror::Error;
+
+pub use history::Stored;
 
 /// The file, in the state directory.
 pub const FILE: &str = "reclaim.redb";
@@ -93,6 +102,18 @@ impl State {
                 return Err(StateError::File { path, source });
             }
         };
+        State::with(database, path)
+    }
+
+    /// Without a file.
+    #[cfg(test)]
+    pub(super) fn in_memory() -> State {
+        let backend = redb::backends::InMemoryBackend::new();
+        let database = Database::builder().create_with_backend(backend).unwrap();
+        State::with(database, PathBuf::new()).unwrap()
+    }
+
+    fn with(database: Database, path: PathBuf) -> Result<State, StateError> {
         let state = State { database, path };
         let found = state.read(|transaction| match transaction.open_table(META) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),

@@ -1,0 +1,389 @@
+//! The cluster as a command of `reclaim` opens it: which ZooKeepers there are, one session and one pace for
+//! each, and the state directory.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio::time::timeout;
+
+use super::args::{ClusterArguments, StateArguments};
+use crate::cli::exit::{Exit, Failure};
+use crate::clock::Clock;
+use crate::cluster::bookie::{Bookies, Limits};
+use crate::cluster::store::{Link, MetaStore};
+use crate::cluster::{Paced, Servers, SnapshotError, SnapshotFile, Tls, ZooKeeper};
+use crate::config::{
+    self, PulsarMetadata, ReclaimConfig, ReclaimSources, ZooKeeperConfig, same_servers,
+};
+use crate::document::shown;
+use crate::reclaim::inside::{Entries, Inside};
+use crate::reclaim::plan::{LedgerId, Millis};
+use crate::reclaim::scan::{Ledgers, Pulsar};
+use crate::reclaim::state::{FILE, State, StateError};
+use crate::reclaim::undo::{Has, Holders};
+
+/// How long a first answer is waited for: an ensemble that serves has elected its leader by then, and nobody likes to
+/// wait longer to be told of a slip in an address.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
+/// Where BookKeeper keeps everything unless it is told otherwise.
+const LEDGERS_ROOT: &str = "/ledgers";
+
+/// The cluster.
+pub(super) struct Cluster {
+    pub(super) config: ReclaimConfig,
+    pub(super) ledgers: Ledgers,
+    pub(super) pulsars: Vec<Pulsar>,
+    /// Every Pulsar cluster on these bookies was declared.
+    pub(super) all_clusters: bool,
+    /// When the snapshot file was written, if it is one.
+    pub(super) snapshot_of: Option<Millis>,
+    pub(super) clock: Clock,
+    paced: Vec<Arc<Paced<ZooKeeper>>>,
+    /// The bookies; none beside a snapshot file.
+    bookies: Option<Held>,
+    servers: Option<Servers>,
+    /// The servers of each Pulsar cluster, where they are declared.
+    places: Vec<Vec<String>>,
+}
+
+/// A ZooKeeper, by its servers.
+struct Store {
+    servers: Vec<String>,
+    store: Arc<dyn MetaStore>,
+}
+
+impl Cluster {
+    /// Opens it. Blocks on files, and until every ZooKeeper has answered once.
+    pub(super) async fn open(arguments: &ClusterArguments) -> Result<Cluster, Failure> {
+        let config = load(Some(arguments), &arguments.state)?;
+        let clock = Clock::start();
+        let Some(zookeeper) = &config.zookeeper else {
+            return Err(nameless(&config));
+        };
+        let (given, pulsars) = declared(arguments, &config)?;
+        let servers = servers(zookeeper)?;
+        let limit = (arguments.max_requests_per_second).unwrap_or(config.requests_per_second);
+        let mut paced = Vec::new();
+        let mut stores: Vec<Store> = Vec::new();
+        let mut open = |names: &[String]| {
+            if let Some(known) = stores.iter().find(|one| same_servers(&one.servers, names)) {
+                return Arc::clone(&known.store);
+            }
+            let session = ZooKeeper::start(
+                Servers {
+                    servers: names.to_vec(),
+                    ..servers.clone()
+                },
+                clock.clone(),
+            );
+            let one = Arc::new(Paced::new(session, limit, clock.clone()));
+            paced.push(Arc::clone(&one));
+            let store: Arc<dyn MetaStore> = one;
+            stores.push(Store {
+                servers: names.to_vec(),
+                store: Arc::clone(&store),
+            });
+            store
+        };
+        let ledgers = Ledgers {
+            store: open(&zookeeper.servers),
+            root: zookeeper.ledgers_root.clone(),
+        };
+        let places = match given {
+            true => pulsars.iter().map(|one| one.servers.clone()).collect(),
+            false => vec![zookeeper.servers.clone()],
+        };
+        let pulsars = match given {
+            true => pulsars
+                .iter()
+                .map(|one| pulsar(one, open(&one.servers)))
+                .collect(),
+            false => vec![beside(&ledgers, &zookeeper.servers)],
+        };
+        for store in &stores {
+            connected(store).await?;
+        }
+        let bookies = Bookies::new(
+            Arc::clone(&ledgers.store),
+            &ledgers.root,
+            clock.clone(),
+            Limits::default(),
+        );
+        Ok(Cluster {
+            ledgers,
+            pulsars,
+            all_clusters: given,
+            snapshot_of: None,
+            clock,
+            bookies: Some(Held(Inside::new(bookies))),
+            paced,
+            places,
+            servers: Some(servers),
+            config,
+        })
+    }
+
+    /// The cluster as a snapshot file of its ZooKeeper shows it. Blocks on the file.
+    pub(super) fn of_file(arguments: &ClusterArguments, file: &Path) -> Result<Cluster, Failure> {
+        let config = load(Some(arguments), &arguments.state)?;
+        let (given, pulsars) = declared(arguments, &config)?;
+        let store: Arc<dyn MetaStore> = Arc::new(snapshot(file)?);
+        let zookeeper = config.zookeeper.as_ref();
+        let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| zookeeper.ledgers_root.as_str());
+        let ledgers = Ledgers {
+            store: Arc::clone(&store),
+            root: root.to_owned(),
+        };
+        let pulsars = match given {
+            true => pulsars
+                .iter()
+                .map(|one| pulsar(one, Arc::clone(&store)))
+                .collect(),
+            false => {
+                let servers = zookeeper.map(|zookeeper| zookeeper.servers.clone());
+                vec![beside(
+                    &ledgers,
+                    &servers.unwrap_or_else(|| vec![shown(file)]),
+                )]
+            }
+        };
+        Ok(Cluster {
+            ledgers,
+            pulsars,
+            all_clusters: given,
+            snapshot_of: Some(written(file)?),
+            clock: Clock::start(),
+            bookies: None,
+            paced: Vec::new(),
+            places: Vec::new(),
+            servers: None,
+            config,
+        })
+    }
+
+    /// The ZooKeeper of the first Pulsar cluster in a session of its own, without a pace: how fast it answers is
+    /// seen there.
+    pub(super) async fn bare(&self) -> Result<Arc<dyn MetaStore>, Failure> {
+        let servers = Servers {
+            servers: self.places.first().cloned().unwrap_or_default(),
+            ..self.servers.clone().unwrap_or_default()
+        };
+        let one = Store {
+            servers: servers.servers.clone(),
+            store: Arc::new(ZooKeeper::start(servers, self.clock.clone())),
+        };
+        connected(&one).await?;
+        Ok(one.store)
+    }
+
+    /// Who reads inside ledgers.
+    pub(super) fn entries(&self) -> Option<&dyn Entries> {
+        let bookies = self.bookies.as_ref()?;
+        Some(&bookies.0)
+    }
+
+    /// Who asks bookies what they have.
+    pub(super) fn holders(&self) -> Option<&dyn Holders> {
+        let bookies = self.bookies.as_ref()?;
+        Some(bookies)
+    }
+
+    /// Requests that were made so far.
+    pub(super) fn requests(&self) -> u64 {
+        self.paced.iter().map(|paced| paced.calls()).sum()
+    }
+
+    /// The state, made if it is not there.
+    pub(super) fn state(&self) -> Result<State, Failure> {
+        let dir = state_dir(&self.config)?;
+        std::fs::create_dir_all(&dir)
+            .map_err(|error| Failure::io(format!("cannot make {}", shown(&dir)), error))?;
+        State::open(&dir).map_err(of_state)
+    }
+
+    /// By our clock.
+    pub(super) fn now(&self) -> Millis {
+        self.clock.now().wall.0
+    }
+}
+
+/// Asks bookies what they have.
+struct Held(Inside);
+
+impl Holders for Held {
+    fn held<'a>(
+        &'a self,
+        bookie: &'a str,
+        ledger: LedgerId,
+    ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>> {
+        Box::pin(async move {
+            match self.0.entries_held(bookie, ledger).await {
+                Ok(held) => {
+                    let has: Box<dyn Fn(u64) -> bool + Send> =
+                        Box::new(move |entry| held.contains(entry));
+                    Ok(has)
+                }
+                Err(error) => Err(crate::report::text(&error)),
+            }
+        })
+    }
+}
+
+/// The configuration, with what the command line says of the cluster.
+pub(super) fn load(
+    cluster: Option<&ClusterArguments>,
+    state: &StateArguments,
+) -> Result<ReclaimConfig, Failure> {
+    let uri = cluster.and_then(|cluster| cluster.metadata_service_uri.clone());
+    if let Some(uri) = uri.as_ref().filter(|uri| !config::is_zookeeper(uri)) {
+        return Err(not_supported(uri));
+    }
+    let config = config::load_reclaim(&ReclaimSources {
+        file: state.config.clone(),
+        bookie_conf: cluster.and_then(|cluster| cluster.bookie_conf.clone()),
+        metadata_service_uri: uri,
+        state_dir: state.state_dir.clone(),
+    });
+    let config = config.map_err(anyhow::Error::new)?;
+    for warning in &config.warnings {
+        eprintln!("dirkeeper: warning: {warning}");
+    }
+    Ok(config)
+}
+
+/// The state that is there already.
+pub(super) fn known_state(config: &ReclaimConfig) -> Result<State, Failure> {
+    let dir = state_dir(config)?;
+    let path = dir.join(FILE);
+    // To make an empty one would answer a slip in the path with an empty report.
+    if !path.exists() {
+        return Err(of_state(StateError::Missing { path }));
+    }
+    State::open(&dir).map_err(of_state)
+}
+
+fn state_dir(config: &ReclaimConfig) -> Result<PathBuf, Failure> {
+    config.state_dir.clone().ok_or_else(|| {
+        let error = anyhow::anyhow!("it is not known where state is kept");
+        Failure::new(Exit::Usage, error).remedy("name a directory with --state-dir")
+    })
+}
+
+/// What went wrong with our own file.
+pub(super) fn of_state(error: StateError) -> Failure {
+    let exit = match error {
+        StateError::InUse { .. } => Exit::FAILED,
+        StateError::Newer { .. } | StateError::Damaged { .. } => Exit::Data,
+        StateError::Missing { .. } | StateError::File { .. } => Exit::Io,
+    };
+    Failure::new(exit, error)
+}
+
+fn not_supported(uri: &str) -> Failure {
+    let error = anyhow::anyhow!("{uri} is no ZooKeeper, and reclaim works with ZooKeeper only");
+    Failure::new(Exit::Config, error)
+}
+
+fn nameless(config: &ReclaimConfig) -> Failure {
+    if let Some(uri) = &config.unsupported {
+        return not_supported(uri);
+    }
+    let error = anyhow::anyhow!("it is not said where the ledgers' metadata is");
+    Failure::new(Exit::Usage, error).remedy(
+        "name it with --metadata-service-uri, or the bookie's file with --bookie-conf, or set \
+         zookeeper.metadata_service_uri in the configuration",
+    )
+}
+
+/// Whether the Pulsar clusters were declared, and which they are.
+fn declared(
+    arguments: &ClusterArguments,
+    config: &ReclaimConfig,
+) -> Result<(bool, Vec<PulsarMetadata>), Failure> {
+    let texts = match (&config.pulsars, arguments.pulsar_metadata.is_empty()) {
+        (_, false) => &arguments.pulsar_metadata,
+        (Some(texts), true) => texts,
+        (None, true) => return Ok((false, Vec::new())),
+    };
+    let mut pulsars: Vec<PulsarMetadata> = Vec::new();
+    for text in texts {
+        let one = PulsarMetadata::parse(text);
+        let one = one.map_err(|why| Failure::new(Exit::Usage, anyhow::anyhow!(why)))?;
+        let is_same = |known: &PulsarMetadata| {
+            known.root == one.root && same_servers(&known.servers, &one.servers)
+        };
+        if pulsars.iter().any(is_same) {
+            let error = anyhow::anyhow!("the Pulsar cluster {text} is named twice");
+            return Err(Failure::new(Exit::Usage, error).remedy("name each once"));
+        }
+        pulsars.push(one);
+    }
+    Ok((true, pulsars))
+}
+
+fn pulsar(metadata: &PulsarMetadata, store: Arc<dyn MetaStore>) -> Pulsar {
+    let servers = metadata.servers.join(",");
+    Pulsar {
+        name: format!("zk://{servers}={}", metadata.root),
+        store,
+        root: metadata.root.clone(),
+    }
+}
+
+/// The Pulsar cluster that nobody named.
+fn beside(ledgers: &Ledgers, servers: &[String]) -> Pulsar {
+    Pulsar {
+        name: format!("zk://{}=", servers.join(",")),
+        store: Arc::clone(&ledgers.store),
+        root: String::new(),
+    }
+}
+
+fn servers(zookeeper: &ZooKeeperConfig) -> Result<Servers, Failure> {
+    let files = zookeeper.read_files().map_err(anyhow::Error::new)?;
+    Ok(Servers {
+        servers: zookeeper.servers.clone(),
+        digest: files.digest.map(|secret| secret.0),
+        tls: files.tls.map(|(ca, identity)| Tls {
+            ca,
+            identity: identity.map(|(cert, key)| (cert.0, key.0)),
+        }),
+    })
+}
+
+async fn connected(store: &Store) -> Result<(), Failure> {
+    let mut link = store.store.link();
+    let connected = link.wait_for(|link| matches!(link, Link::Connected(_)));
+    match timeout(FIRST_ANSWER, connected).await {
+        Ok(Ok(_)) => Ok(()),
+        _ => {
+            let servers = store.servers.join(",");
+            let seconds = FIRST_ANSWER.as_secs();
+            let error = anyhow::anyhow!("no ZooKeeper of {servers} answered within {seconds} s");
+            let remedy = "look whether it runs and this machine may reach it; the log says why it \
+                          could not be connected to";
+            Err(Failure::new(Exit::Unavailable, error).remedy(remedy))
+        }
+    }
+}
+
+fn snapshot(file: &Path) -> Result<SnapshotFile, Failure> {
+    let what = || format!("cannot use {}", shown(file));
+    SnapshotFile::open(file).map_err(|error| match error {
+        SnapshotError::Io(error) => Failure::io(what(), error),
+        error => Failure::new(Exit::Data, anyhow::Error::new(error).context(what())),
+    })
+}
+
+/// When the file was written: a snapshot shows the cluster as it was at some time until then.
+fn written(file: &Path) -> Result<Millis, Failure> {
+    let modified = std::fs::metadata(file).and_then(|facts| facts.modified());
+    let modified =
+        modified.map_err(|error| Failure::io(format!("cannot look at {}", shown(file)), error))?;
+    let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX))
+}

@@ -1,0 +1,147 @@
+//! Why a scan ended without a result, each in one sentence.
+
+use thiserror::Error;
+
+use super::LedgerId;
+use crate::cluster::ledger::{LayoutError, MetadataError};
+use crate::cluster::pulsar::PulsarError;
+use crate::cluster::store::StoreError;
+use crate::reclaim::state::StateError;
+
+/// Why a scan ended without a result.
+#[derive(Debug, Error)]
+pub enum ScanError {
+    /// The store.
+    #[error("cannot read {path}")]
+    Store {
+        /// Of which node.
+        path: String,
+        /// Why.
+        #[source]
+        source: StoreError,
+    },
+    /// The store answers, and not for this node.
+    #[error(
+        "{tries} times in a row there was no answer for {path}: if it, or the list of its children, is larger than jute.maxbuffer \
+         (1 MiB unless set), raise that"
+    )]
+    NoAnswer {
+        /// Which node.
+        path: String,
+        /// How often it was asked.
+        tries: u32,
+        /// The last time.
+        #[source]
+        source: StoreError,
+    },
+    /// The store does not answer.
+    #[error(
+        "no server was reached for {seconds} s to read {path}; the next scan goes on from here"
+    )]
+    Unreachable {
+        /// Which node.
+        path: String,
+        /// How long that was tried.
+        seconds: u64,
+        /// The last time.
+        #[source]
+        source: StoreError,
+    },
+    /// The layout.
+    #[error("{path}/LAYOUT says where ledgers are, and is not there: is {path} the ledgers root?")]
+    NoLayout {
+        /// The root.
+        path: String,
+    },
+    /// The layout.
+    #[error("cannot tell where ledgers are below {path}")]
+    Layout {
+        /// The root.
+        path: String,
+        /// Why.
+        #[source]
+        source: LayoutError,
+    },
+    /// The cluster's id.
+    #[error("{path}/INSTANCEID is not there or no text")]
+    NoInstance {
+        /// The root.
+        path: String,
+    },
+    /// Another cluster than before.
+    #[error(
+        "this is cluster {found}, and what is remembered is of cluster {remembered}: name another --state-dir"
+    )]
+    OtherCluster {
+        /// The id that is remembered.
+        remembered: String,
+        /// The id that is there.
+        found: String,
+    },
+    /// A file that shows nothing new.
+    #[error("the snapshot is not newer than the last scan, so that nothing new follows from it")]
+    OldSnapshot,
+    /// A ledger.
+    #[error("ledger {id} at {path} cannot be understood")]
+    Ledger {
+        /// Which.
+        id: LedgerId,
+        /// Its node.
+        path: String,
+        /// Why.
+        #[source]
+        source: MetadataError,
+    },
+    /// An owner.
+    #[error("{path} of {cluster} cannot be understood, so it is not known which ledgers it names")]
+    Owner {
+        /// Which cluster.
+        cluster: String,
+        /// Which node.
+        path: String,
+        /// Why.
+        #[source]
+        source: PulsarError,
+    },
+    /// Nothing of Pulsar's is there.
+    #[error(
+        "{cluster} has no /managed-ledgers below {root:?}: is it the metadata of a Pulsar cluster?"
+    )]
+    NoPulsar {
+        /// Which cluster.
+        cluster: String,
+        /// Its root.
+        root: String,
+    },
+    /// More than can be.
+    #[error("{path} has {count} children, and more than {most} are not believed")]
+    TooMany {
+        /// Which node.
+        path: String,
+        /// How many.
+        count: usize,
+        /// How many may be.
+        most: usize,
+    },
+    /// Deeper than can be.
+    #[error("{path} has children, and lies deeper than anything of Pulsar's")]
+    TooDeep {
+        /// Which node.
+        path: String,
+    },
+    /// What is remembered.
+    #[error(transparent)]
+    State(#[from] StateError),
+}
+
+impl ScanError {
+    /// What was read before is good, and the next scan goes on with it.
+    #[must_use]
+    pub fn is_resumable(&self) -> bool {
+        match self {
+            ScanError::Unreachable { .. } | ScanError::State(_) => true,
+            ScanError::Store { source, .. } => source.is_open(),
+            _ => false,
+        }
+    }
+}
