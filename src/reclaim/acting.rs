@@ -118,7 +118,12 @@ impl LastScan {
         }
         match candidate.verdict {
             Verdict::Deletable if candidate.class == mark.class => Confirmed::Yes(candidate),
-            Verdict::Deletable => Confirmed::Not(format!("its class is {} now", candidate.class)),
+            Verdict::Deletable => {
+                let (now, was) = (candidate.class, mark.class);
+                Confirmed::Not(format!(
+                    "its class is {now}, by the last scan, and was {was}"
+                ))
+            }
             Verdict::Keep(why) => Confirmed::Not(why.to_owned()),
             Verdict::Wait(why) => Confirmed::NotYet(why),
         }
