@@ -191,7 +191,10 @@ fn children_killed_and_stopped_in_any_order_are_no_news_of_a_disk() {
 fn children_are_started_from_the_file_that_runs_and_not_from_its_successor() {
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("copy");
-    fs::copy(program(), &copy).unwrap();
+    // By another process: one that another thread forks meanwhile would hold our open file, and
+    // nobody can start what is open for writing.
+    let copied = Command::new("cp").arg(program()).arg(&copy).status();
+    assert!(copied.unwrap().success(), "a copy of the program");
     let agent = Agent::start(&copy, folder.path());
     agent.well();
     fs::remove_file(&copy).unwrap();

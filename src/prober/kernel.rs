@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -42,8 +43,8 @@ const QUIET: Duration = Duration::from_secs(1);
 /// hear another file system within the budget of [`ALARM`].
 const DEAF: Duration = Duration::from_millis(50);
 
-/// A file system reports its error before its options show the consequence: after a report the
-/// table is read every few milliseconds for a moment, which keeps the budget of 100 ms.
+/// A file system reports its error, and refuses to be written, before its options show why: after
+/// that the table is read every few milliseconds for a moment, which keeps the budget of 100 ms.
 const ALARM: Duration = Duration::from_millis(200);
 const ALARMED_INTERVAL: Duration = Duration::from_millis(30);
 
@@ -203,10 +204,12 @@ impl Heard {
     }
 }
 
-/// The counters of errors that the thread is to read.
+/// What the thread is to read.
 #[derive(Debug)]
 pub(super) struct Wanted {
     counters: Mutex<Vec<Counter>>,
+    /// The table is in doubt.
+    doubted: AtomicBool,
     bell: EventFd,
 }
 
@@ -219,6 +222,7 @@ impl Wanted {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Wanted {
             counters: Mutex::default(),
+            doubted: AtomicBool::new(false),
             bell: EventFd::from_flags(flags)?,
         })
     }
@@ -234,6 +238,13 @@ impl Wanted {
             *wanted = counters;
             let _ = self.bell.write(1);
         }
+    }
+
+    /// A file system refuses what the table allows: it is read now, and again for a moment. Never
+    /// blocks.
+    pub(super) fn doubt(&self) {
+        self.doubted.store(true, Ordering::Release);
+        let _ = self.bell.write(1);
     }
 }
 
@@ -274,7 +285,7 @@ struct Watcher {
     last: Vec<u8>,
     text: Vec<u8>,
     errors: Option<Arc<ErrorWatch>>,
-    /// When a file system that had been quiet reported an error.
+    /// When a file system that had been quiet reported an error, or the table was last in doubt.
     alarm: Option<Duration>,
     heard: Heard,
     wanted: Arc<Wanted>,
@@ -349,6 +360,9 @@ impl Watcher {
         }
         if self.wanted.bell.read().is_ok() {
             self.counted = None;
+        }
+        if self.wanted.doubted.swap(false, Ordering::Acquire) {
+            self.alarm = Some(self.clock.elapsed());
         }
         Ok(heard.map(|errors| errors.reports()).unwrap_or_default())
     }

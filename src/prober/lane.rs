@@ -327,7 +327,7 @@ fn look_at(job: &Job, shown: &Slot, tools: &Tools) -> Outcome {
     let look = panic::AssertUnwindSafe(|| look::run(&job.task, shown, tools));
     panic::catch_unwind(look).unwrap_or_else(|_| {
         shown.end();
-        look::trouble("a look ended in a panic", None)
+        Outcome::Looked(look::trouble("a look ended in a panic", None))
     })
 }
 

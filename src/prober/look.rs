@@ -128,13 +128,13 @@ impl Found {
 }
 
 /// A look that the prober itself could not make.
-pub(super) fn trouble(detail: &str, errno: Option<i32>) -> Outcome {
+pub(super) fn trouble(detail: &str, errno: Option<i32>) -> Found {
     let mut found = Found::nothing();
     found.look.failure = Some(Failure {
         errno,
         ..place::found(Operation::Prober, Finding::ProberTrouble, detail.to_owned())
     });
-    Outcome::Looked(found)
+    found
 }
 
 /// Does what the task says.

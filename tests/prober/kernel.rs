@@ -277,7 +277,7 @@ fn a_kernel_without_pressure_is_no_source_of_it() {
 }
 
 /// A new file system of that kind on a loop device with a sparse file in `folder`.
-fn of_kind(root: &Path, kind: &str, folder: &Path) -> PathBuf {
+pub(crate) fn of_kind(root: &Path, kind: &str, folder: &Path) -> PathBuf {
     let image = folder.join(format!("{kind}.image"));
     let file = fs::File::create(&image).expect("the folder is ours");
     file.set_len(320 << 20).expect("the folder is ours");

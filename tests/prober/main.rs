@@ -4,6 +4,7 @@
 mod ballast;
 mod kernel;
 mod mounts;
+mod remounts;
 mod watch;
 
 use std::fs;

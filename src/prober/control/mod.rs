@@ -2,6 +2,7 @@
 //! that it lives and how old the operations in flight are. It owns all state of the prober and
 //! never touches a watched path itself.
 
+mod held;
 mod news;
 mod pulse;
 mod requests;
@@ -27,7 +28,7 @@ use crate::probe::wire::{self, Answer, KernelSource, MAX_FRAME, VERSION};
 use super::errors::Counter;
 use super::kernel::{self, FsId, News, Wanted};
 use super::lane::{Done, Lane, LaneKey, Time};
-use super::look::{Outcome, Tools};
+use super::look::{Found, Outcome, Tools};
 use super::mount::Table;
 use super::pressure;
 
@@ -230,7 +231,7 @@ impl Control {
                     self.report_mount(done.dir)?;
                     self.hand_out(done.dir, look.asked)?;
                 }
-                outcome => self.looked(done.dir, outcome)?,
+                Outcome::Looked(found) => self.looked(done.dir, found)?,
             }
         }
         let now = self.dirs.get(&done.dir).map(|each| each.lane(done.dir));
@@ -240,21 +241,18 @@ impl Control {
         Ok(())
     }
 
-    fn looked(&mut self, dir: DirId, outcome: Outcome) -> io::Result<()> {
+    fn say_look(&mut self, dir: DirId, mut found: Found) -> io::Result<()> {
         let Some(watched) = self.dirs.get_mut(&dir) else {
-            return Ok(());
-        };
-        let Outcome::Looked(mut found) = outcome else {
             return Ok(());
         };
         if PRESSURE_FROM <= found.look.durations.values().sum::<Duration>() {
             found.look.pressure = pressure::read().ok();
         }
-        if found.look.probed
-            && found.look.failure.is_none()
-            && let Some(written) = self.pulse.written(&watched.stack.own)
-        {
-            watched.unmoved.probed(written);
+        if found.look.probed && found.look.failure.is_none() {
+            watched.unexplained = false;
+            if let Some(written) = self.pulse.written(&watched.stack.own) {
+                watched.unmoved.probed(written);
+            }
         }
         watched.look = None;
         watched.uuid = found.uuid.or(watched.uuid.take());

@@ -42,6 +42,7 @@ impl Control {
             {
                 self.hand_out(dir, look.asked)?;
             }
+            self.release_if_explained(dir)?;
         }
         self.drop_idle_lanes();
         Ok(())

@@ -79,6 +79,7 @@ impl Control {
         if let Some(read) = self.pulse.read(&self.time.clock, gap) {
             self.counters_read(read)?;
         }
+        self.release_unexplained(now)?;
         let overdue = self.overdue(gap);
         let pressure = if overdue.is_empty() {
             None

@@ -98,6 +98,7 @@ impl Control {
         let token = self.last_token;
         let lane = watched.lane(dir);
         watched.look = Some(Outstanding { token, asked, lane });
+        watched.held = None;
         let (task, stack) = (watched.task(asked), Arc::clone(&watched.stack));
         match self.lane(lane) {
             Ok(lane) => {
@@ -107,8 +108,8 @@ impl Control {
             }
             Err(error) => {
                 let detail = format!("no thread for {}: {error}", path_text(&task.path));
-                let outcome = trouble(&detail, error.raw_os_error());
-                self.looked(dir, outcome)
+                let found = trouble(&detail, error.raw_os_error());
+                self.looked(dir, found)
             }
         }
     }

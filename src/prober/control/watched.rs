@@ -15,6 +15,7 @@ use super::super::kernel::FsId;
 use super::super::lane::LaneKey;
 use super::super::look::{Guard, KnownUuid, Task};
 use super::super::stack::Stack;
+use super::held::Held;
 use super::pulse::Unmoved;
 
 /// A directory as the control thread knows it.
@@ -40,6 +41,10 @@ pub(super) struct Watched {
     /// The last look had the read-only flag.
     pub(super) read_only: bool,
     pub(super) look: Option<Outstanding>,
+    /// What that look found, while it waits for the mount table.
+    pub(super) held: Option<Held>,
+    /// Writing was refused, the table did not say why, and nothing was written since.
+    pub(super) unexplained: bool,
 }
 
 /// What the agent says of a directory once.
@@ -83,6 +88,8 @@ impl Watched {
             stalled: None,
             read_only: false,
             look: None,
+            held: None,
+            unexplained: false,
         }
     }
 
