@@ -202,12 +202,12 @@ fn lost_answers_to_every_deletion() {
         for which in 0..3 {
             let dir = tempfile::tempdir().unwrap();
             let mut run = Run::new(dir.path());
-            let mut number = 0;
+            let (mut number, chosen) = (0, fate.clone());
             run.start(Box::new(move |_, call| match call {
                 Call::Multi(ops) if deleted_by(ops).is_some() => {
                     number += 1;
                     if number == which + 1 {
-                        fate
+                        chosen.clone()
                     } else {
                         Fate::Answered
                     }
