@@ -3,7 +3,11 @@
 //! deleted. `plan` decides and is pure.
 
 pub mod acting;
+#[cfg(test)]
+mod crashes;
 pub mod failpoint;
+#[cfg(test)]
+mod histories;
 pub mod history;
 pub mod inside;
 mod judge;
@@ -12,6 +16,8 @@ mod name;
 pub mod plan;
 pub mod preflight;
 pub mod scan;
+#[cfg(test)]
+mod stage;
 pub mod state;
 pub mod sweep;
 #[cfg(test)]

@@ -47,7 +47,9 @@ struct Looking<'a> {
     allow_unchecked: bool,
     clear: Clear,
     names: Names,
-    is_there: bool,
+    /// Nodes of owners that are there, and of those the ones that say something: one without data may be a topic that
+    /// lists nothing, or a folder.
+    there: (usize, usize),
 }
 
 /// Looks. The ledger's own node was read before.
@@ -65,7 +67,7 @@ pub(super) async fn look(
         allow_unchecked,
         clear: Clear::default(),
         names: Names::default(),
-        is_there: false,
+        there: (0, 0),
     };
     if let Some(answer) = looking.unchecked(candidate) {
         return Ok(answer);
@@ -80,10 +82,10 @@ pub(super) async fn look(
         Maker::Schema => "/schemas",
         _ => "/managed-ledgers",
     };
-    let own = format!("{tree}/{}", candidate.owner);
+    let own_path = format!("{tree}/{}", candidate.owner);
     let mut namespace = false;
     for (number, pulsar) in acting.pulsars.iter().enumerate() {
-        if let Some(answer) = looking.owner(number, pulsar, &own).await? {
+        if let Some(answer) = looking.owner(number, pulsar, &own_path).await? {
             return Ok(answer);
         }
         if mark.class == Class::NoOwner {
@@ -93,9 +95,9 @@ pub(super) async fn look(
             }
         }
     }
-    let own_is_there = looking.is_there;
+    let own = looking.there;
     if let Some((key, _)) = &candidate.witness
-        && key.path != own
+        && key.path != own_path
     {
         let number = usize::from(key.cluster);
         let Some(pulsar) = acting.pulsars.get(number) else {
@@ -106,7 +108,7 @@ pub(super) async fn look(
             return Ok(answer);
         }
     }
-    looking.judge(last, candidate, node, own_is_there, namespace)
+    looking.judge(last, candidate, node, own, namespace)
 }
 
 impl Looking<'_> {
@@ -140,7 +142,8 @@ impl Looking<'_> {
             }
             Err(source) => return at(&full, Err(source)),
         };
-        self.is_there = true;
+        self.there.0 += 1;
+        self.there.1 += usize::from(!bytes.is_empty());
         if let Some(answer) = self.node(pulsar, path, &bytes, &stat) {
             return Ok(Some(answer));
         }
@@ -212,7 +215,7 @@ impl Looking<'_> {
         last: &LastScan,
         candidate: &Candidate,
         (bytes, stat): (&[u8], &Stat),
-        own_is_there: bool,
+        (there, telling): (usize, usize),
         namespace: bool,
     ) -> Result<Look, Stop> {
         if let Err(error) = LedgerMetadata::decode(bytes) {
@@ -226,13 +229,10 @@ impl Looking<'_> {
         } else {
             Named::Not
         };
-        let facts = Facts {
+        let facts = |owner| Facts {
             maker: candidate.maker,
             named,
-            owner: match own_is_there {
-                true => Owner::Present,
-                false => Owner::Absent,
-            },
+            owner,
             all_read: !names.more,
             all_clusters: last.all_clusters,
             namespace,
@@ -243,7 +243,14 @@ impl Looking<'_> {
             suspected: Some((candidate.first, candidate.scans)),
             now: self.acting.now(),
         };
-        Ok(match classify(&facts, self.acting.rules) {
+        let judged = |owner| classify(&facts(owner), self.acting.rules);
+        let judged = match (there, telling) {
+            (0, _) => judged(Owner::Absent),
+            // It may be either, and the scan had to take it for one of them.
+            (_, 0) if judged(Owner::Absent).0 == self.mark.class => judged(Owner::Absent),
+            _ => judged(Owner::Present),
+        };
+        Ok(match judged {
             (class, Verdict::Deletable) if class == self.mark.class => Look::Clear(self.clear),
             (class, Verdict::Deletable) => Look::Against(format!("its class is {class} now")),
             (Class::Compacted | Class::Schema, Verdict::Keep(why)) => Look::NotNow(why.to_owned()),

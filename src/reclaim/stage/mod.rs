@@ -1,0 +1,251 @@
+//! A cluster for tests: bookies' metadata and one or two Pulsar clusters in one store in memory, with brokers that
+//! make ledgers first and name them later, let them go first and delete them later, and die in between. It
+//! knows at every moment who needs which ledger, also where that stands in no node.
+
+pub(super) mod hooked;
+pub(super) mod reclaimer;
+mod steps;
+pub(super) mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::plan::{LedgerId, Millis};
+use crate::clock::Clock;
+use crate::cluster::ledger::Layout;
+use crate::cluster::memory::{Memory, MemorySession};
+use crate::cluster::store::{Kind, MetaStore, create_with_parents};
+
+/// Where the Pulsar clusters are. Their topics have the same names.
+pub(super) const ROOTS: [&str; 2] = ["", "/b"];
+
+/// Runs what never waits; none if it does, which is what dying looks like here.
+pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// What a ledger was made for, by a broker that lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum For {
+    List,
+    Cursor(&'static str),
+    Schema,
+    Compaction,
+    Bucket,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Cursor {
+    pub(super) ledger: Option<LedgerId>,
+    /// In the node if there is no ledger, else inside that.
+    pub(super) compacted: Option<LedgerId>,
+    pub(super) buckets: Vec<LedgerId>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Topic {
+    pub(super) list: Vec<LedgerId>,
+    pub(super) moved: Vec<LedgerId>,
+    pub(super) cursors: BTreeMap<&'static str, Cursor>,
+}
+
+/// A topic by its cluster and its number.
+pub(super) type Name = (usize, u8);
+
+pub(super) struct World {
+    pub(super) clock: Clock,
+    pub(super) store: Arc<MemorySession>,
+    pub(super) next: LedgerId,
+    pub(super) topics: BTreeMap<Name, Topic>,
+    pub(super) schemas: BTreeMap<Name, Vec<LedgerId>>,
+    /// Topics that name the ledgers of others.
+    pub(super) shadows: BTreeMap<Name, Vec<LedgerId>>,
+    /// Made and not yet named.
+    pub(super) unnamed: Vec<(Name, For, LedgerId, Millis)>,
+    /// Let go and not yet deleted, by which cluster.
+    pub(super) undeleted: Vec<(usize, LedgerId)>,
+    pub(super) foreign: BTreeSet<LedgerId>,
+    pub(super) made: Vec<LedgerId>,
+    /// Lists as they once were.
+    pub(super) backups: Vec<(Name, Topic)>,
+}
+
+pub(super) const LAYOUT: &[u8] =
+    b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1";
+
+/// The node of a ledger.
+pub(super) fn path_of(id: LedgerId) -> String {
+    format!("/ledgers/{}", Layout::Hierarchical.path(id).unwrap())
+}
+
+impl World {
+    pub(super) fn new() -> World {
+        let clock = Clock::manual();
+        // Not 1970: ages are differences.
+        clock.advance(Duration::from_secs(1_000_000));
+        let world = World {
+            store: Arc::new(Memory::new(clock.clone()).connect()),
+            clock,
+            next: 0,
+            topics: BTreeMap::new(),
+            schemas: BTreeMap::new(),
+            shadows: BTreeMap::new(),
+            unnamed: Vec::new(),
+            undeleted: Vec::new(),
+            foreign: BTreeSet::new(),
+            made: Vec::new(),
+            backups: Vec::new(),
+        };
+        world.put("/ledgers/LAYOUT", LAYOUT);
+        world.put("/ledgers/INSTANCEID", b"an-id");
+        world.put("/ledgers/available/readonly", b"");
+        for root in ROOTS {
+            world.put(&format!("{root}/managed-ledgers"), b"");
+        }
+        world
+    }
+
+    pub(super) fn now(&self) -> Millis {
+        self.clock.now().wall.0
+    }
+
+    /// Makes or replaces a node.
+    pub(super) fn put(&self, path: &str, data: &[u8]) {
+        let made = now(create_with_parents(
+            &*self.store,
+            path,
+            data,
+            Kind::Persistent,
+        ));
+        if made.unwrap().is_err() {
+            now(self.store.set(path, data, None)).unwrap().unwrap();
+        }
+    }
+
+    pub(super) fn take(&self, path: &str) {
+        let _ = now(self.store.delete(path, None)).unwrap();
+    }
+
+    pub(super) fn is_there(&self, id: LedgerId) -> bool {
+        now(self.store.stat(&path_of(id)))
+            .unwrap()
+            .unwrap()
+            .is_some()
+    }
+
+    /// Every ledger that there is.
+    pub(super) fn ledgers(&self) -> Vec<LedgerId> {
+        let made = self.made.iter().copied();
+        made.filter(|id| self.is_there(*id)).collect()
+    }
+
+    /// The topic's node, without the root of its cluster.
+    pub(super) fn topic_path(name: Name) -> String {
+        format!("/managed-ledgers/public/default/persistent/t{}", name.1)
+    }
+
+    pub(super) fn schema_path(name: Name) -> String {
+        format!("{}/schemas/public/default/t{}", ROOTS[name.0], name.1)
+    }
+
+    /// Makes a ledger, which nobody names yet.
+    pub(super) fn make(&mut self, name: Name, purpose: For) -> LedgerId {
+        self.next += 1;
+        let id = self.next;
+        self.made.push(id);
+        let owner = format!("public/default/persistent/t{}", name.1);
+        let schema = format!("public/default/t{}", name.1);
+        let full = format!("persistent://public/default/t{}", name.1);
+        let pulsar = ("application", "pulsar");
+        let bytes = match purpose {
+            For::List => wire::ledger(&[
+                pulsar,
+                ("component", "managed-ledger"),
+                ("pulsar/managed-ledger", &owner),
+            ]),
+            For::Cursor(cursor) => wire::ledger(&[
+                pulsar,
+                ("component", "managed-ledger"),
+                ("pulsar/managed-ledger", &owner),
+                ("pulsar/cursor", cursor),
+            ]),
+            For::Schema => wire::ledger(&[
+                pulsar,
+                ("component", "schema"),
+                ("pulsar/schemaId", &schema),
+            ]),
+            For::Compaction => wire::ledger(&[
+                pulsar,
+                ("component", "compacted-ledger"),
+                ("pulsar/compactedTopic", &full),
+            ]),
+            For::Bucket => wire::ledger(&[
+                pulsar,
+                ("component", "delayed-index-bucket"),
+                ("pulsar/delayedIndexTopic", &full),
+            ]),
+        };
+        self.put(&path_of(id), &bytes);
+        id
+    }
+
+    pub(super) fn make_foreign(&mut self) {
+        self.next += 1;
+        self.put(&path_of(self.next), &wire::ledger(&[]));
+        self.made.push(self.next);
+        self.foreign.insert(self.next);
+    }
+
+    /// Writes what the model says of a topic's list.
+    pub(super) fn write_list(&self, name: Name) {
+        let path = format!("{}{}", ROOTS[name.0], World::topic_path(name));
+        let topic = &self.topics[&name];
+        self.put(&path, &wire::topic(&topic.list, &topic.moved));
+    }
+
+    pub(super) fn write_cursor(&self, name: Name, which: &str) {
+        let path = format!("{}{}/{which}", ROOTS[name.0], World::topic_path(name));
+        let cursor = &self.topics[&name].cursors[which];
+        let compacted = cursor.compacted.filter(|_| cursor.ledger.is_none());
+        self.put(
+            &path,
+            &wire::cursor(cursor.ledger, compacted, &cursor.buckets),
+        );
+    }
+
+    /// Who needs a ledger, in words.
+    pub(super) fn user(&self, id: LedgerId) -> Option<String> {
+        for (name, topic) in &self.topics {
+            if topic.list.contains(&id) && !topic.moved.contains(&id) {
+                return Some(format!("the list of {name:?}"));
+            }
+            for (which, cursor) in &topic.cursors {
+                let mut all = cursor.ledger.iter().chain(&cursor.compacted);
+                if all.any(|other| *other == id) || cursor.buckets.contains(&id) {
+                    return Some(format!("cursor {which} of {name:?}"));
+                }
+            }
+        }
+        let named = |lists: &BTreeMap<Name, Vec<LedgerId>>| {
+            let found = lists.iter().find(|(_, list)| list.contains(&id));
+            found.map(|(name, _)| *name)
+        };
+        if let Some(name) = named(&self.schemas) {
+            return Some(format!("the schema of {name:?}"));
+        }
+        if let Some(name) = named(&self.shadows) {
+            return Some(format!("the shadow {name:?}"));
+        }
+        if self.foreign.contains(&id) {
+            return Some("another application".to_owned());
+        }
+        let maker = self.unnamed.iter().find(|(.., other, _)| *other == id);
+        maker.map(|(name, purpose, ..)| format!("{name:?}, which made it for {purpose:?}"))
+    }
+}

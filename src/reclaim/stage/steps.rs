@@ -1,0 +1,254 @@
+//! What brokers and operators do, one random step at a time.
+
+use std::time::Duration;
+
+use super::{For, Name, ROOTS, World, wire};
+use crate::cluster::store::MetaStore;
+use crate::reclaim::plan::{DAY, LedgerId};
+
+/// Topics of a cluster.
+const TOPICS: u8 = 2;
+
+/// A broker that waits for longer with a ledger that it made has died: the least age of what may go
+/// without a witness rests on it.
+const LONGEST_UNNAMED: i64 = 7 * DAY;
+
+/// The shadow of topic 0 of its cluster.
+const SHADOW: u8 = 9;
+
+impl World {
+    /// One step. `may_restore`: a topic that is gone may be brought back.
+    pub(in crate::reclaim) fn step(&mut self, random: &mut fastrand::Rng, may_restore: bool) {
+        let name = (random.usize(0..ROOTS.len()), random.u8(0..TOPICS));
+        match random.u8(0..40) {
+            0..6 => self.begin(name, For::List),
+            6..9 => self.begin(name, For::Cursor("s")),
+            9..10 => self.begin(name, For::Cursor("__compaction")),
+            10..11 => self.begin(name, For::Schema),
+            11..13 => self.begin(name, For::Compaction),
+            13..14 => self.begin(name, For::Bucket),
+            14..23 => self.name_one(random),
+            23..27 => self.trim(name),
+            27..30 => self.delete_one(random),
+            30 => self.close_cursor(name, random),
+            31 => self.delete_topic(name, random),
+            32 => self.die(name.0),
+            33 => self.make_foreign(),
+            34 => self.shadow(name.0),
+            35 => self.offload(name),
+            36 => self.restore(random, may_restore),
+            37 => self.delete_schema(name),
+            _ => self.pass(random.u64(1..2000)),
+        }
+    }
+
+    pub(in crate::reclaim) fn pass(&mut self, minutes: u64) {
+        self.clock.advance(Duration::from_secs(minutes * 60));
+        let now = self.now();
+        self.unnamed
+            .retain(|(.., made)| now - made < LONGEST_UNNAMED);
+    }
+
+    fn begin(&mut self, name: Name, purpose: For) {
+        let id = self.make(name, purpose);
+        self.unnamed.push((name, purpose, id, self.now()));
+    }
+
+    /// A broker has what it made named, wherever the topic is by now.
+    fn name_one(&mut self, random: &mut fastrand::Rng) {
+        if self.unnamed.is_empty() {
+            return;
+        }
+        let at = random.usize(0..self.unnamed.len());
+        let (name, purpose, id, _) = self.unnamed.swap_remove(at);
+        match purpose {
+            For::List => {
+                self.topics.entry(name).or_default().list.push(id);
+                self.write_list(name);
+            }
+            For::Schema => {
+                let schema = self.schemas.entry(name).or_default();
+                schema.push(id);
+                let bytes = wire::locator(schema);
+                self.put(&World::schema_path(name), &bytes);
+            }
+            _ => self.name_in_cursor(name, purpose, id),
+        }
+    }
+
+    fn name_in_cursor(&mut self, name: Name, purpose: For, id: LedgerId) {
+        let which = match purpose {
+            For::Cursor(which) => which,
+            For::Bucket => "s",
+            _ => "__compaction",
+        };
+        // Without its topic nobody goes on: the ledger has leaked.
+        let Some(topic) = self.topics.get_mut(&name) else {
+            return;
+        };
+        let cursor = topic.cursors.entry(which).or_default();
+        let old = match purpose {
+            For::Cursor(_) => cursor.ledger.replace(id),
+            For::Bucket => {
+                cursor.buckets.push(id);
+                None
+            }
+            _ => cursor.compacted.replace(id),
+        };
+        self.undeleted.extend(old.map(|old| (name.0, old)));
+        // A compaction of a cursor with a ledger says so in that ledger only.
+        if purpose != For::Compaction || self.topics[&name].cursors[which].ledger.is_none() {
+            self.write_cursor(name, which);
+        }
+    }
+
+    fn trim(&mut self, name: Name) {
+        let Some(topic) = self.topics.get_mut(&name) else {
+            return;
+        };
+        if topic.list.len() < 2 {
+            return;
+        }
+        let backup = topic.clone();
+        let old = topic.list.remove(0);
+        topic.moved.retain(|id| *id != old);
+        self.backups.push((name, backup));
+        self.undeleted.push((name.0, old));
+        self.write_list(name);
+    }
+
+    fn delete_one(&mut self, random: &mut fastrand::Rng) {
+        if !self.undeleted.is_empty() {
+            let at = random.usize(0..self.undeleted.len());
+            let (_, id) = self.undeleted.swap_remove(at);
+            if self.user(id).is_none() {
+                self.take(&super::path_of(id));
+            }
+        }
+    }
+
+    fn close_cursor(&mut self, name: Name, random: &mut fastrand::Rng) {
+        let which = if random.bool() { "s" } else { "__compaction" };
+        let Some(topic) = self.topics.get_mut(&name) else {
+            return;
+        };
+        let Some(cursor) = topic.cursors.get_mut(which) else {
+            return;
+        };
+        let old = cursor.ledger.take();
+        self.undeleted.extend(old.map(|old| (name.0, old)));
+        self.write_cursor(name, which);
+    }
+
+    /// Cursors, the list, the node; the broker may die after each.
+    fn delete_topic(&mut self, name: Name, random: &mut fastrand::Rng) {
+        let Some(topic) = self.topics.get_mut(&name) else {
+            return;
+        };
+        self.backups.push((name, topic.clone()));
+        let path = format!("{}{}", ROOTS[name.0], World::topic_path(name));
+        let mut gone = Vec::new();
+        while let Some((which, cursor)) = topic.cursors.pop_first() {
+            gone.extend(cursor.ledger);
+            gone.extend(cursor.compacted);
+            gone.extend(cursor.buckets);
+            let _ = super::now(self.store.delete(&format!("{path}/{which}"), None));
+            if random.u8(0..6) == 0 {
+                return;
+            }
+        }
+        gone.append(&mut topic.list);
+        topic.moved.clear();
+        self.undeleted.extend(gone.iter().map(|id| (name.0, *id)));
+        self.write_list(name);
+        if random.u8(0..6) == 0 {
+            return;
+        }
+        self.topics.remove(&name);
+        self.take(&path);
+        if random.bool() {
+            self.undeleted.retain(|(_, id)| !gone.contains(id));
+        }
+    }
+
+    fn delete_schema(&mut self, name: Name) {
+        if let Some(ledgers) = self.schemas.remove(&name) {
+            self.undeleted
+                .extend(ledgers.into_iter().map(|id| (name.0, id)));
+            self.take(&World::schema_path(name));
+        }
+    }
+
+    /// The broker of a cluster dies: what it was about to do is not done.
+    fn die(&mut self, cluster: usize) {
+        self.unnamed.retain(|(name, ..)| name.0 != cluster);
+        self.undeleted.retain(|(other, _)| *other != cluster);
+    }
+
+    /// Its shadow lists what the topic does.
+    pub(in crate::reclaim) fn shadow(&mut self, cluster: usize) {
+        let source = self.topics.get(&(cluster, 0));
+        let list = source.map_or_else(Vec::new, |topic| {
+            let kept = topic.list.iter().filter(|id| !topic.moved.contains(id));
+            kept.copied().collect()
+        });
+        let name = (cluster, SHADOW);
+        let path = format!("{}{}", ROOTS[cluster], World::topic_path(name));
+        self.put(&path, &wire::topic(&list, &[]));
+        self.shadows.insert(name, list);
+    }
+
+    fn offload(&mut self, name: Name) {
+        let Some(topic) = self.topics.get_mut(&name) else {
+            return;
+        };
+        let kept = topic.list.iter().find(|id| !topic.moved.contains(id));
+        if let Some(id) = kept.copied() {
+            topic.moved.push(id);
+            self.undeleted.push((name.0, id));
+            self.write_list(name);
+        }
+    }
+
+    /// An operator brings a list back as it was, as far as its ledgers are there.
+    fn restore(&mut self, random: &mut fastrand::Rng, of_absent: bool) {
+        if self.backups.is_empty() {
+            return;
+        }
+        let at = random.usize(0..self.backups.len());
+        let (name, backup) = self.backups.swap_remove(at);
+        // What a shadow copied from a list that came and went stands in no version of its source's.
+        if name.1 == 0 || (!of_absent && !self.topics.contains_key(&name)) {
+            return;
+        }
+        let list: Vec<_> = backup
+            .list
+            .into_iter()
+            .filter(|id| self.is_there(*id))
+            .collect();
+        let topic = self.topics.entry(name).or_default();
+        topic.moved.clear();
+        topic.list = list;
+        self.write_list(name);
+    }
+
+    /// Everything comes to rest: brokers die, topics are unloaded, shadows follow.
+    pub(in crate::reclaim) fn rest(&mut self) {
+        for cluster in 0..ROOTS.len() {
+            self.die(cluster);
+            if self.shadows.contains_key(&(cluster, SHADOW)) {
+                self.shadow(cluster);
+            }
+        }
+        let names: Vec<_> = self.topics.keys().copied().collect();
+        for name in names {
+            let topic = self.topics.get_mut(&name).unwrap();
+            let Some(cursor) = topic.cursors.get_mut("__compaction") else {
+                continue;
+            };
+            if cursor.ledger.take().is_some() {
+                self.write_cursor(name, "__compaction");
+            }
+        }
+    }
+}
