@@ -98,13 +98,13 @@ impl<'a> Run<'a> {
     /// Ends what runs, and starts anew with what is on the disk.
     fn start(&mut self, around: Around) {
         let before = self.reclaimer.take();
-        let kept = before.map(|before| (before.history, before.last));
+        let kept = before.map(|before| before.last);
         let state = Arc::new(State::open(self.dir).unwrap());
         let clock = self.world.lock().unwrap().clock.clone();
         let store = Eyes::on(&self.world, &state, around, Box::new(|| {}));
         let mut reclaimer = Reclaimer::new(store, clock, state, ROOTS.len());
-        if let Some((history, last)) = kept {
-            (reclaimer.history, reclaimer.last) = (history, last);
+        if let Some(last) = kept {
+            reclaimer.last = last;
         }
         self.reclaimer = Some(reclaimer);
     }
