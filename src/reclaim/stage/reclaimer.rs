@@ -38,6 +38,7 @@ pub(in crate::reclaim) const FAST: SweepOptions = SweepOptions {
     per_second: u32::MAX,
     allow_unchecked: false,
     sample: 3,
+    part: None,
 };
 
 impl Reclaimer {
@@ -108,6 +109,7 @@ impl Reclaimer {
         let options = MarkOptions {
             classes: Class::ALL.into(),
             confirmed: self.last.suspects.keys().copied().collect(),
+            part: None,
             execute: true,
         };
         self.with(failpoints, async |acting| {
