@@ -99,6 +99,7 @@ pub trait Entries: Send + Sync {
     ) -> Told<'a, i64>;
 
     /// Which entries of a ledger a bookie still has, whatever the metadata says. Empty if it does not know the ledger.
+    /// Bookies with `DbLedgerStorage`, as Pulsar's have, cannot tell: an error after the deadline of an answer.
     fn entries_held<'a>(&'a self, bookie: &'a str, ledger: LedgerId) -> Told<'a, Held>;
 
     /// Every entry that may be the last one once somebody recovers the ledger, oldest first: of a closed ledger one, of any
@@ -199,16 +200,17 @@ impl Inside {
                     tail = tail.and(found);
                 }
                 Ok((place, Err(why))) => {
-                    problems.push(format!("{}: {why}", segment.members[place]))
+                    problems.push((place, format!("{}: {why}", segment.members[place])));
                 }
-                Err(stopped) => problems.push(stopped.to_string()),
+                Err(stopped) => problems.push((usize::MAX, stopped.to_string())),
             }
         }
         if covers(&answered, metadata) {
             Ok(tail)
         } else {
             problems.sort();
-            Err(unknown(problems.join("; ")))
+            let told: Vec<_> = problems.into_iter().map(|(_, why)| why).collect();
+            Err(unknown(told.join("; ")))
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
-use dirkeeper::cluster::bookie::{Bookies, Limits};
+use dirkeeper::cluster::bookie::{Bookies, Held, Limits};
 use dirkeeper::cluster::ledger::{DigestType, Layout, LedgerMetadata, LedgerState};
 use dirkeeper::cluster::store::{Link, MetaStore};
 use dirkeeper::cluster::{Servers, ZooKeeper};
@@ -78,6 +78,10 @@ fn ledgers(bench: &Bench, version: &str, line: Option<&str>) {
             look.whole(ledger).await;
         }
         look.nothing(1000).await;
+        match line {
+            None => look.lists(&all).await,
+            Some(_) => look.no_list(&all[0]).await,
+        }
     });
     writer(bench, &lab);
     // Each entry has another copy.
@@ -198,15 +202,6 @@ impl Look {
         assert_eq!(end.last(), Some(&payload(ledger.id, ENTRIES - 1)));
         assert_eq!(end.len(), if ledger.is_closed { 1 } else { 2 });
         for member in metadata.bookies() {
-            let held = inside
-                .entries_held(member, ledger.id)
-                .await
-                .expect("it answers");
-            let wrong = (0..ENTRIES + 3).find(|entry| {
-                let has = *entry < ENTRIES && metadata.write_set(*entry).contains(&member);
-                has != held.contains(*entry)
-            });
-            assert_eq!(wrong, None, "{held:?}");
             let space = self.bookies.get(member).space().await.expect("it answers");
             assert!(0 < space.free && space.free <= space.total, "{space:?}");
         }
@@ -224,6 +219,33 @@ impl Look {
         }
     }
 
+    /// Which entries each bookie has, and that it has none of a ledger that never was.
+    async fn lists(&self, all: &[Written]) {
+        for ledger in all {
+            let metadata = self.metadata(ledger.id).await;
+            for member in metadata.bookies() {
+                let held = self.inside.entries_held(member, ledger.id).await;
+                let held = held.expect("it answers");
+                let wrong = (0..ENTRIES + 3).find(|entry| {
+                    let has = *entry < ENTRIES && metadata.write_set(*entry).contains(&member);
+                    has != held.contains(*entry)
+                });
+                assert_eq!(wrong, None, "{held:?}");
+                let held = self.inside.entries_held(member, 1000).await;
+                assert!(held.as_ref().is_ok_and(Held::is_empty), "{held:?}");
+            }
+        }
+    }
+
+    /// Bookies with Pulsar's storage do not answer that, and answer everything else as before.
+    async fn no_list(&self, ledger: &Written) {
+        let metadata = self.metadata(ledger.id).await;
+        let member = &metadata.segments[0].members[0];
+        let held = self.inside.entries_held(member, ledger.id).await;
+        assert!(held.is_err(), "{held:?}: it can tell now");
+        self.entries(ledger, &metadata).await;
+    }
+
     /// What bookies say of a ledger that never was.
     async fn nothing(&self, ledger: u64) {
         let mut metadata = self.metadata(0).await;
@@ -234,8 +256,6 @@ impl Look {
         assert_eq!(inside.last_entry(ledger, &metadata).await, Ok(None));
         assert_eq!(inside.last_add_confirmed(ledger, &metadata).await, Ok(-1));
         for member in metadata.bookies() {
-            let held = inside.entries_held(member, ledger).await;
-            assert!(held.as_ref().is_ok_and(|held| held.is_empty()), "{held:?}");
             let bookie = self.bookies.get(member);
             // The entry after the last of a ledger that is there.
             let absent = bookie
