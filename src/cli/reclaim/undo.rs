@@ -23,7 +23,6 @@ pub(super) fn run(arguments: &UndoArguments) -> Result<Exit, Failure> {
             let done = undo(&acting, *id, cluster.holders(), arguments.execute).await;
             results.push((*id, done));
         }
-        drop(acting);
         office.resign().await;
         let exit = exit(&results);
         table(&results, arguments.execute).print(arguments.output, cluster.now())?;
