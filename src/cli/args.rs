@@ -105,7 +105,7 @@ pub enum Command {
         arg_required_else_help = true,
         disable_help_subcommand = true
     )]
-    Reclaim(ReclaimCommand),
+    Reclaim(Box<ReclaimCommand>),
     /// Print a completion script for a shell
     #[command(after_long_help = help::COMPLETIONS_END)]
     Completions(CompletionsArguments),

@@ -293,10 +293,16 @@ impl Tree {
     }
 
     fn multi(&mut self, ops: &[Op], session: i64) -> Result<(), StoreError> {
-        // A copy of the whole tree: the trees of tests are small.
-        let before = self.nodes.clone();
+        // What each step is about to change, as it was: the node and the one above it.
+        let mut before = Vec::new();
         self.transaction += 1;
         for (at, op) in ops.iter().enumerate() {
+            if let Op::Create { path, .. } | Op::Set { path, .. } | Op::Delete { path, .. } = op {
+                let above = split(path).map_or("/", |(above, _)| above);
+                for path in [path, above] {
+                    before.push((path.to_owned(), self.nodes.get(path).cloned()));
+                }
+            }
             let done = match op {
                 Op::Check { path, version } => self.in_version(path, Some(*version)).map(drop),
                 Op::Create { path, data, kind } => self.create(path, data, *kind, session),
@@ -308,7 +314,12 @@ impl Tree {
                 Op::Delete { path, version } => self.delete(path, *version),
             };
             if let Err(error) = done {
-                self.nodes = before;
+                for (path, node) in before.into_iter().rev() {
+                    match node {
+                        Some(node) => self.nodes.insert(path, node),
+                        None => self.nodes.remove(&path),
+                    };
+                }
                 return Err(StoreError::Step {
                     at,
                     source: Box::new(error),

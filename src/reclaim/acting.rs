@@ -131,7 +131,12 @@ impl LastScan {
         }
         match candidate.ruling {
             Ruling::Deletable if candidate.class == mark.class => Confirmed::Yes(candidate),
-            Ruling::Deletable => Confirmed::Not(format!("its class is {} now", candidate.class)),
+            Ruling::Deletable => {
+                let (now, was) = (candidate.class, mark.class);
+                Confirmed::Not(format!(
+                    "its class is {now}, by the last scan, and was {was}"
+                ))
+            }
             Ruling::Keep => Confirmed::Not(candidate.why.clone()),
             Ruling::Wait => Confirmed::NotYet(candidate.why.clone()),
         }

@@ -98,13 +98,13 @@ impl<'a> Run<'a> {
     /// Ends what runs, and starts anew with what is on the disk.
     fn start(&mut self, around: Around) {
         let before = self.reclaimer.take();
-        let kept = before.map(|before| (before.history, before.last));
+        let kept = before.map(|before| before.last);
         let state = Arc::new(State::open(self.dir).unwrap());
         let clock = self.world.lock().unwrap().clock.clone();
         let store = Eyes::on(&self.world, &state, around, Box::new(|| {}));
         let mut reclaimer = Reclaimer::new(store, clock, state, ROOTS.len());
-        if let Some((history, last)) = kept {
-            (reclaimer.history, reclaimer.last) = (history, last);
+        if let Some(last) = kept {
+            reclaimer.last = last;
         }
         self.reclaimer = Some(reclaimer);
     }
@@ -202,12 +202,12 @@ fn lost_answers_to_every_deletion() {
         for which in 0..3 {
             let dir = tempfile::tempdir().unwrap();
             let mut run = Run::new(dir.path());
-            let mut number = 0;
+            let (mut number, chosen) = (0, fate.clone());
             run.start(Box::new(move |_, call| match call {
                 Call::Multi(ops) if deleted_by(ops).is_some() => {
                     number += 1;
                     if number == which + 1 {
-                        fate
+                        chosen.clone()
                     } else {
                         Fate::Answered
                     }

@@ -221,16 +221,17 @@ impl Inside {
                     tail = tail.and(found);
                 }
                 Ok((place, Err(why))) => {
-                    problems.push(format!("{}: {why}", segment.members[place]))
+                    problems.push((place, format!("{}: {why}", segment.members[place])));
                 }
-                Err(stopped) => problems.push(stopped.to_string()),
+                Err(stopped) => problems.push((usize::MAX, stopped.to_string())),
             }
         }
         if covers(&answered, metadata) {
             Ok(tail)
         } else {
             problems.sort();
-            Err(unknown(problems.join("; ")))
+            let told: Vec<_> = problems.into_iter().map(|(_, why)| why).collect();
+            Err(unknown(told.join("; ")))
         }
     }
 }

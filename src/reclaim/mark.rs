@@ -30,6 +30,13 @@ pub struct MarkOptions {
     pub execute: bool,
 }
 
+impl MarkOptions {
+    fn asks_for(&self, candidate: &Candidate) -> bool {
+        let is_in = |part: &Part| part.has(candidate.maker, &candidate.owner);
+        self.classes.contains(&candidate.class) && self.part.as_ref().is_none_or(is_in)
+    }
+}
+
 impl Default for MarkOptions {
     /// The classes with a witness.
     fn default() -> MarkOptions {
@@ -101,10 +108,10 @@ async fn mark_all(
     let standing = review(acting, last, options.execute, marked).await?;
     let mut found = Vec::new();
     for (id, candidate) in &last.suspects {
-        let is_in = |part: &Part| part.has(candidate.maker, &candidate.owner);
-        let is_asked = options.classes.contains(&candidate.class)
-            && options.part.as_ref().is_none_or(is_in);
-        if candidate.ruling != Ruling::Deletable || !is_asked || standing.contains(id) {
+        if candidate.ruling != Ruling::Deletable
+            || !options.asks_for(candidate)
+            || standing.contains(id)
+        {
             continue;
         }
         let Some(grace) = acting.rules.grace(candidate.class) else {

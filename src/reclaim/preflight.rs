@@ -154,3 +154,78 @@ async fn clocks(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cluster::store::MetaStore;
+    use crate::reclaim::stage::hooked::{Call, Fate, Hook, Hooked};
+    use crate::reclaim::stage::{World, now};
+
+    fn ledgers(store: Arc<dyn MetaStore>) -> Ledgers {
+        Ledgers {
+            store,
+            root: "/ledgers".to_owned(),
+        }
+    }
+
+    fn told(state: &State, ledgers: &Ledgers, clock: &Clock) -> String {
+        match now(preflight(state, ledgers, "/dirkeeper", clock)).unwrap() {
+            Ok(ready) => format!("{} {:?}", ready.instance, ready.layout),
+            Err(error) => crate::report::text(&error),
+        }
+    }
+
+    #[test]
+    fn what_is_looked_at_first() {
+        let (world, state) = (World::new(), State::in_memory());
+        let ledgers = ledgers(world.store.clone());
+        let here = || told(&state, &ledgers, &world.clock);
+        insta::assert_snapshot!(here(), @"an-id Hierarchical");
+        let left = now(world.store.children("/dirkeeper/an-id/reclaim"));
+        assert_eq!(left.unwrap().unwrap(), [] as [String; 0]);
+        world.put("/ledgers/INSTANCEID", b"another");
+        insta::assert_snapshot!(here(), @"this is cluster another, and what is remembered is of cluster an-id: take another --state-dir for another cluster");
+        world.put("/ledgers/INSTANCEID", b"an-id");
+        world.put("/ledgers/LAYOUT", b"2\nx.MSLedgerManagerFactory:1");
+        insta::assert_snapshot!(here(), @"cannot tell where ledgers are: LAYOUT names MSLedgerManagerFactory, version 1, which keeps its ledgers in a way that is not known");
+        world.put("/ledgers/LAYOUT", crate::reclaim::stage::LAYOUT);
+        let other = Clock::manual();
+        other.advance(Duration::from_secs(1_000_061));
+        insta::assert_snapshot!(told(&state, &ledgers, &other), @"our clock and that of the metadata store are 61 s apart, and ages are judged by both: set the clocks first");
+        insta::assert_snapshot!(here(), @"an-id Hierarchical");
+    }
+
+    struct ReadOnly(StoreError);
+
+    impl Hook for ReadOnly {
+        fn before(&self, call: &Call<'_>) -> Fate {
+            match call {
+                Call::Write(_) => Fate::Fails(self.0.clone()),
+                _ => Fate::Answered,
+            }
+        }
+    }
+
+    #[test]
+    fn where_nothing_can_be_written() {
+        let (world, state) = (World::new(), State::in_memory());
+        let refusing = |error| {
+            ledgers(Arc::new(Hooked {
+                store: world.store.clone(),
+                hook: ReadOnly(error),
+            }))
+        };
+        let denied = told(&state, &refusing(StoreError::NoAuth), &world.clock);
+        let (before, after) = denied.split_once("clock-").unwrap();
+        insta::assert_snapshot!(before, @"may not write /dirkeeper/an-id/reclaim/");
+        insta::assert_snapshot!(&after[16..], @" (ACL), so nothing can be done here");
+        let error = StoreError::Other("not readonly".to_owned());
+        insta::assert_snapshot!(told(&state, &refusing(error), &world.clock), @"the metadata store takes no writes, as in read-only mode, so nothing can be done here: not readonly");
+        // A cluster that nothing can be done to is not remembered.
+        assert_eq!(state.instance().unwrap(), None);
+    }
+}

@@ -235,3 +235,58 @@ async fn replicas(
     }
     replicas
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reclaim::stage::now;
+    use crate::reclaim::stage::wire;
+
+    /// Bookies that have the entries below a number.
+    struct Below(&'static [(&'static str, u64)]);
+
+    impl Holders for Below {
+        fn held<'a>(
+            &'a self,
+            bookie: &'a str,
+            _: LedgerId,
+        ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>> {
+            let end = self.0.iter().find(|(name, _)| *name == bookie);
+            let has: Has = match end {
+                Some((_, end)) => Ok(Box::new(move |entry| entry < *end)),
+                None => Err("it does not answer".to_owned()),
+            };
+            Box::pin(async move { has })
+        }
+    }
+
+    #[test]
+    fn what_is_left_of_entries() {
+        // Ten entries, each on two of three bookies: 0 on 1 and 2, 1 on 2 and 3, 2 on 3 and 1, and so on.
+        let metadata = LedgerMetadata::decode(&wire::ledger(&[])).unwrap();
+        let told = |holders: Option<&dyn Holders>| {
+            let replicas = now(replicas(1, &metadata, holders)).unwrap();
+            let told = replicas.iter().map(|replica| match &replica.lost {
+                Ok(lost) => format!("{} {lost} of {}", replica.bookie, replica.entries),
+                Err(why) => format!("{} {}: {why}", replica.bookie, replica.entries),
+            });
+            let undone = Undone {
+                id: 1,
+                path: String::new(),
+                made: Made::Again,
+                is_open: false,
+                replicas: replicas.clone(),
+            };
+            format!(
+                "{}, whole: {}",
+                told.collect::<Vec<_>>().join(", "),
+                undone.is_whole()
+            )
+        };
+        let all = Below(&[("b:1", 10), ("b:2", 10), ("b:3", 10)]);
+        insta::assert_snapshot!(told(Some(&all)), @"b:1 0 of 7, b:2 0 of 7, b:3 0 of 6, whole: true");
+        let some = Below(&[("b:1", 9), ("b:3", 0)]);
+        insta::assert_snapshot!(told(Some(&some)), @"b:1 1 of 7, b:2 7: it does not answer, b:3 6 of 6, whole: false");
+        insta::assert_snapshot!(told(None), @"b:1 7: no bookie was asked, b:2 7: no bookie was asked, b:3 6: no bookie was asked, whole: false");
+    }
+}

@@ -206,6 +206,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
     ),
     ("src/reclaim/sweep/mod.rs", "the pace of its deletions"),
     (
+        "src/reclaim/scan/reach.rs",
+        "the waits between two tries, and how long a store may be out of reach",
+    ),
+    (
         "tests/prober/",
         "its waits for a child, each with a deadline",
     ),

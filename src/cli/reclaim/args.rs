@@ -375,17 +375,12 @@ enum Bad {
 
 /// What is no ZooKeeper is said later, in one sentence with the exit code of a configuration that cannot be used.
 fn parse_metadata_service(value: &str) -> Result<String, Bad> {
-    let scheme = value.split(':').next().unwrap_or_default();
-    let is_word = |text: &str| {
-        let mut bytes = text.bytes();
-        bytes.next().is_some_and(|byte| byte.is_ascii_lowercase())
-            && bytes.all(|byte| byte.is_ascii_alphanumeric() || b"+-".contains(&byte))
-    };
-    let of_zookeeper =
-        scheme == "zk" || scheme.starts_with("zk+") || value.starts_with("metadata-store:zk:");
-    match is_zookeeper(value) {
+    let of_zookeeper = ["zk:", "zk+", "metadata-store:zk:"];
+    let of_others = ["metadata-store:", "etcd:", "oxia:", "rocksdb:", "memory:"];
+    let begins = |starts: &[&str]| starts.iter().any(|start| value.starts_with(start));
+    let is_other = begins(&of_others) || value.contains("://");
+    match is_zookeeper(value) || (is_other && !begins(&of_zookeeper)) {
         true => Ok(value.to_owned()),
-        false if !of_zookeeper && value.contains(':') && is_word(scheme) => Ok(value.to_owned()),
         false => Err(Bad::Metadata),
     }
 }

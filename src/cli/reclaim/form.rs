@@ -28,6 +28,7 @@ pub(super) enum Cell {
     Bytes(u64),
     /// A moment; people read how long ago that was.
     Time(Millis),
+    Flag(bool),
     /// It is not known, or there is none.
     Nothing,
 }
@@ -41,6 +42,12 @@ impl From<&str> for Cell {
 impl From<String> for Cell {
     fn from(text: String) -> Cell {
         Cell::Text(text)
+    }
+}
+
+impl From<bool> for Cell {
+    fn from(flag: bool) -> Cell {
+        Cell::Flag(flag)
     }
 }
 
@@ -191,6 +198,7 @@ impl Cell {
             Cell::Count(count) => count.to_string(),
             Cell::Bytes(bytes) => bytes_text(*bytes),
             Cell::Time(at) => age(*at, now),
+            Cell::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Cell::Nothing => "-".to_owned(),
         }
     }
@@ -200,6 +208,7 @@ impl Cell {
             Cell::Text(text) => text.as_str().into(),
             Cell::Count(number) | Cell::Bytes(number) => (*number).into(),
             Cell::Time(at) => moment(*at).into(),
+            Cell::Flag(flag) => (*flag).into(),
             Cell::Nothing => Value::Null,
         }
     }
@@ -209,6 +218,7 @@ impl Cell {
             Cell::Text(text) => text.clone(),
             Cell::Count(number) | Cell::Bytes(number) => number.to_string(),
             Cell::Time(at) => moment(*at),
+            Cell::Flag(flag) => flag.to_string(),
             Cell::Nothing => String::new(),
         }
     }

@@ -214,37 +214,8 @@ fn marked_table(
     execute: bool,
     now: Millis,
 ) -> (Table, Option<Stop>) {
-    let mut rows = Vec::new();
-    let mut bytes: u64 = 0;
-    let suspect = |id: LedgerId| last.suspects.get(&id);
-    for planned in &marked.marked {
-        bytes = bytes.saturating_add(planned.bytes);
-        let candidate = suspect(planned.id);
-        rows.push(vec![
-            "mark".into(),
-            planned.id.into(),
-            planned.class.name().into(),
-            Cell::Bytes(planned.bytes),
-            Cell::Time(planned.deletable_at),
-            candidate.map_or(Cell::Nothing, |one| (&*one.owner).into()),
-            candidate.map_or(Cell::Nothing, |one| evidence(one, now).into()),
-        ]);
-    }
-    let dropped = marked.dropped.iter();
-    let dropped = dropped.map(|(id, why)| ("drop", *id, why.as_str()));
-    let skipped = marked.skipped.iter().map(|(id, why)| ("skip", *id, *why));
-    for (what, id, why) in dropped.chain(skipped) {
-        let candidate = suspect(id);
-        rows.push(vec![
-            what.into(),
-            id.into(),
-            candidate.map_or(Cell::Nothing, |one| one.class.name().into()),
-            Cell::Nothing,
-            Cell::Nothing,
-            candidate.map_or(Cell::Nothing, |one| (&*one.owner).into()),
-            why.into(),
-        ]);
-    }
+    let bytes = marked.marked.iter().map(|planned| planned.bytes);
+    let bytes = bytes.fold(0, u64::saturating_add);
     let count = marked.marked.len();
     let done = if execute {
         "were marked"
@@ -268,7 +239,7 @@ fn marked_table(
     }
     let table = Table {
         about: vec![
-            ("executed", yes(execute)),
+            ("executed", execute.into()),
             ("marked", (count as u64).into()),
             ("bytes", Cell::Bytes(bytes)),
             ("standing", marked.standing.into()),
@@ -282,12 +253,44 @@ fn marked_table(
             column("owner", "OWNER"),
             column("why", "WHY"),
         ],
-        rows,
+        rows: marked_rows(&marked, last, now),
         most: MOST,
         after,
         ..Table::default()
     };
     (table, marked.stopped)
+}
+
+fn marked_rows(marked: &Marked, last: &LastScan, now: Millis) -> Vec<Vec<Cell>> {
+    let suspect = |id: LedgerId| last.suspects.get(&id);
+    let owner = |id| suspect(id).map_or(Cell::Nothing, |one| (&*one.owner).into());
+    let planned = marked.marked.iter().map(|planned| {
+        let why = suspect(planned.id).map(|one| evidence(one, now));
+        vec![
+            "mark".into(),
+            planned.id.into(),
+            planned.class.name().into(),
+            Cell::Bytes(planned.bytes),
+            Cell::Time(planned.deletable_at),
+            owner(planned.id),
+            why.map_or(Cell::Nothing, Cell::from),
+        ]
+    });
+    let dropped = marked.dropped.iter();
+    let dropped = dropped.map(|(id, why)| ("drop", *id, why.as_str()));
+    let skipped = marked.skipped.iter().map(|(id, why)| ("skip", *id, *why));
+    let others = dropped.chain(skipped).map(|(what, id, why)| {
+        vec![
+            what.into(),
+            id.into(),
+            suspect(id).map_or(Cell::Nothing, |one| one.class.name().into()),
+            Cell::Nothing,
+            Cell::Nothing,
+            owner(id),
+            why.into(),
+        ]
+    });
+    planned.chain(others).collect()
 }
 
 /// What was seen, in words.
@@ -345,7 +348,7 @@ fn swept_table(swept: Swept, whose: &Whose, execute: bool) -> (Table, Option<Sto
     }
     let table = Table {
         about: vec![
-            ("executed", yes(execute)),
+            ("executed", execute.into()),
             ("deleted", count.into()),
             ("bytes", Cell::Bytes(swept.bytes)),
         ],
@@ -362,8 +365,4 @@ fn swept_table(swept: Swept, whose: &Whose, execute: bool) -> (Table, Option<Sto
         ..Table::default()
     };
     (table, swept.stopped)
-}
-
-pub(super) fn yes(flag: bool) -> Cell {
-    if flag { "yes" } else { "no" }.into()
 }

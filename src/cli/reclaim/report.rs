@@ -278,7 +278,6 @@ fn ledger(row: &Stored) -> Vec<Cell> {
 }
 
 fn about(scan: &ScanInfo) -> Vec<(&'static str, Cell)> {
-    let yes = |flag: bool| Cell::from(if flag { "yes" } else { "no" });
     vec![
         ("instance", scan.instance.as_str().into()),
         ("began", Cell::Time(scan.began)),
@@ -286,8 +285,8 @@ fn about(scan: &ScanInfo) -> Vec<(&'static str, Cell)> {
         ("ledgers", scan.ledgers.into()),
         ("owners", scan.owners.into()),
         ("requests", scan.requests.into()),
-        ("allClusters", yes(scan.all_clusters)),
-        ("snapshot", yes(scan.is_snapshot)),
+        ("allClusters", scan.all_clusters.into()),
+        ("snapshot", scan.is_snapshot.into()),
     ]
 }
 

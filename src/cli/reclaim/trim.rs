@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::args::{BrokerArguments, PartArguments, RunArguments, TrimArguments};
 use super::cluster::Cluster;
 use super::form::{Cell, Column, Table};
-use super::mark::{office, yes};
+use super::mark::office;
 use super::office::{Office, exit_of};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
@@ -215,7 +215,7 @@ fn table(pass: &TrimPass, execute: bool) -> Table {
     }
     Table {
         about: vec![
-            ("executed", yes(execute)),
+            ("executed", execute.into()),
             ("began", Cell::Time(pass.began)),
             ("ended", Cell::Time(pass.ended)),
             ("topics", pass.topics.into()),

@@ -3,7 +3,7 @@
 use super::args::{ChoiceArguments, UndoArguments};
 use super::cluster::Cluster;
 use super::form::{Cell, Column, Table};
-use super::mark::{office, yes};
+use super::mark::office;
 use super::office::{exit_of, rules};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
@@ -23,7 +23,6 @@ pub(super) fn run(arguments: &UndoArguments) -> Result<Exit, Failure> {
             let done = undo(&acting, *id, cluster.holders(), arguments.execute).await;
             results.push((*id, done));
         }
-        drop(acting);
         office.resign().await;
         let exit = exit(&results);
         table(&results, arguments.execute).print(arguments.output, cluster.now())?;
@@ -69,7 +68,7 @@ fn table(results: &Results, execute: bool) -> Table {
         after.push("nothing was done: --execute does it".to_owned());
     }
     Table {
-        about: vec![("executed", yes(execute))],
+        about: vec![("executed", execute.into())],
         columns: vec![
             column("ledger", "LEDGER"),
             column("node", "NODE"),

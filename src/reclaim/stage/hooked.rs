@@ -16,7 +16,7 @@ pub(in crate::reclaim) enum Call<'a> {
 }
 
 /// What becomes of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::reclaim) enum Fate {
     /// It is made and answered.
     Answered,
@@ -28,6 +28,8 @@ pub(in crate::reclaim) enum Fate {
     Dies,
     /// Whoever makes it dies afterwards.
     MadeAndDies,
+    /// It is refused.
+    Fails(StoreError),
 }
 
 /// Looks at calls.
@@ -48,6 +50,7 @@ impl<H: Hook> Hooked<H> {
             match self.hook.before(&call) {
                 Fate::Answered => inner.await,
                 Fate::Lost => Err(StoreError::Lost),
+                Fate::Fails(error) => Err(error),
                 Fate::Dies => std::future::pending().await,
                 Fate::MadeAndLost => {
                     let _ = inner.await;

@@ -30,6 +30,13 @@ pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     }
 }
 
+/// As [`now`], of what lets others have their turn now and then.
+pub(super) fn soon<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    let mut polls = std::iter::repeat_with(|| now(future.as_mut())).take(100);
+    polls.find_map(|done| done)
+}
+
 /// What a ledger was made for, by a broker that lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum For {

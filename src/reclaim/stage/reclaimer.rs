@@ -7,24 +7,23 @@ use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
 use super::hooked::{Call, Fate, Hook, Hooked};
-use super::{ROOTS, World, now};
+use super::{ROOTS, World, now, soon};
 use crate::clock::Clock;
 use crate::cluster::ledger::Layout;
 use crate::cluster::store::{MetaStore, Op, Stat};
 use crate::reclaim::acting::{Acting, LastScan};
 use crate::reclaim::failpoint::Failpoints;
-use crate::reclaim::history::History;
+use crate::reclaim::history::Ruling;
 use crate::reclaim::mark::{MarkOptions, Marked, mark_deletable};
 use crate::reclaim::plan::LedgerId;
-use crate::reclaim::plan::class::{Class, Rules, Verdict};
-use crate::reclaim::scan::{Ledgers, Progress, Pulsar, scan};
+use crate::reclaim::plan::class::{Class, Rules};
+use crate::reclaim::scan::{Ledgers, Options, Progress, Pulsar, Sources, scan_with};
 use crate::reclaim::state::State;
 use crate::reclaim::state::marks::Phase;
 use crate::reclaim::sweep::{SweepOptions, Swept, remove_deletable};
 
 pub(in crate::reclaim) struct Reclaimer {
     pub(in crate::reclaim) state: Arc<State>,
-    pub(in crate::reclaim) history: History,
     pub(in crate::reclaim) last: LastScan,
     pub(in crate::reclaim) ledgers: Ledgers,
     pub(in crate::reclaim) pulsars: Vec<Pulsar>,
@@ -39,6 +38,7 @@ pub(in crate::reclaim) const FAST: SweepOptions = SweepOptions {
     per_second: u32::MAX,
     allow_unchecked: false,
     sample: 3,
+    part: None,
 };
 
 impl Reclaimer {
@@ -56,7 +56,6 @@ impl Reclaimer {
         };
         Reclaimer {
             state,
-            history: History::default(),
             last: LastScan::default(),
             pulsars: ROOTS[..clusters].iter().map(pulsar).collect(),
             ledgers: Ledgers {
@@ -71,14 +70,20 @@ impl Reclaimer {
     /// Scans; says whether it lived to see the end. One that did not has learnt nothing.
     pub(in crate::reclaim) fn scan(&mut self) -> bool {
         let progress = watch::Sender::new(Progress::default());
-        let began = self.clock.now().wall.0;
-        let all = self.pulsars.len() == ROOTS.len();
-        let Some(found) = now(scan(&self.ledgers, &self.pulsars, began, &progress)) else {
-            return false;
+        let options = Options {
+            all_clusters: self.pulsars.len() == ROOTS.len(),
+            ..Options::default()
         };
-        let Ok(found) = found else { return false };
-        let judged = self.history.take(&found, all, &Rules::default());
-        self.last = LastScan::of(&found, &self.history, &judged, all);
+        let sources = Sources {
+            ledgers: &self.ledgers,
+            pulsars: &self.pulsars,
+            entries: None,
+        };
+        let scan = scan_with(&self.state, sources, &options, &self.clock, &progress);
+        if !matches!(soon(scan), Some(Ok(_))) {
+            return false;
+        }
+        self.last = LastScan::read(&self.state).unwrap();
         true
     }
 
@@ -104,6 +109,7 @@ impl Reclaimer {
         let options = MarkOptions {
             classes: Class::ALL.into(),
             confirmed: self.last.suspects.keys().copied().collect(),
+            part: None,
             execute: true,
         };
         self.with(failpoints, async |acting| {
@@ -120,7 +126,7 @@ impl Reclaimer {
     /// What the last scan found deletable.
     pub(in crate::reclaim) fn deletable(&self) -> BTreeSet<LedgerId> {
         let all = self.last.suspects.iter();
-        all.filter(|(_, candidate)| candidate.verdict == Verdict::Deletable)
+        all.filter(|(_, candidate)| candidate.ruling == Ruling::Deletable)
             .map(|(id, _)| *id)
             .collect()
     }

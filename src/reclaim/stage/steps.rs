@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{For, Name, ROOTS, World, wire};
+use super::{For, Name, ROOTS, Topic, World, wire};
 use crate::cluster::store::MetaStore;
 use crate::reclaim::plan::{DAY, LedgerId};
 
@@ -17,8 +17,12 @@ const LONGEST_UNNAMED: i64 = 7 * DAY;
 const SHADOW: u8 = 9;
 
 impl World {
-    /// One step. `may_restore`: a topic that is gone may be brought back.
-    pub(in crate::reclaim) fn step(&mut self, random: &mut fastrand::Rng, may_restore: bool) {
+    /// One step. A topic that is gone is not brought back while that is blocked by its node's path.
+    pub(in crate::reclaim) fn step(
+        &mut self,
+        random: &mut fastrand::Rng,
+        is_blocked: &dyn Fn(&str) -> bool,
+    ) {
         let name = (random.usize(0..ROOTS.len()), random.u8(0..TOPICS));
         match random.u8(0..40) {
             0..6 => self.begin(name, For::List),
@@ -36,8 +40,14 @@ impl World {
             33 => self.make_foreign(),
             34 => self.shadow(name.0),
             35 => self.offload(name),
-            36 => self.restore(random, may_restore),
-            37 => self.delete_schema(name),
+            36 => self.delete_schema(name),
+            37 => {
+                let leaked = self.ledgers().into_iter();
+                let leaked: Vec<_> = leaked.filter(|id| self.user(*id).is_none()).collect();
+                if let Some(id) = random.choice(leaked) {
+                    self.bring_back(id, is_blocked);
+                }
+            }
             _ => self.pass(random.u64(1..2000)),
         }
     }
@@ -210,22 +220,25 @@ impl World {
         }
     }
 
-    /// An operator brings a list back as it was, as far as its ledgers are there.
-    fn restore(&mut self, random: &mut fastrand::Rng, of_absent: bool) {
-        if self.backups.is_empty() {
+    /// An operator brings a list back that names a ledger, as far as its ledgers are there. Not that of a topic with
+    /// a shadow: what a shadow copied from a list that came and went stands in no version of its source's.
+    pub(in crate::reclaim) fn bring_back(
+        &mut self,
+        id: LedgerId,
+        is_blocked: &dyn Fn(&str) -> bool,
+    ) {
+        let named = |(name, backup): &(Name, Topic)| name.1 != 0 && backup.list.contains(&id);
+        let Some(at) = self.backups.iter().position(named) else {
+            return;
+        };
+        let name = self.backups[at].0;
+        let path = format!("{}{}", ROOTS[name.0], World::topic_path(name));
+        if !self.topics.contains_key(&name) && is_blocked(&path) {
             return;
         }
-        let at = random.usize(0..self.backups.len());
-        let (name, backup) = self.backups.swap_remove(at);
-        // What a shadow copied from a list that came and went stands in no version of its source's.
-        if name.1 == 0 || (!of_absent && !self.topics.contains_key(&name)) {
-            return;
-        }
-        let list: Vec<_> = backup
-            .list
-            .into_iter()
-            .filter(|id| self.is_there(*id))
-            .collect();
+        let (_, backup) = self.backups.swap_remove(at);
+        let there = backup.list.into_iter().filter(|id| self.is_there(*id));
+        let list: Vec<_> = there.collect();
         let topic = self.topics.entry(name).or_default();
         topic.moved.clear();
         topic.list = list;

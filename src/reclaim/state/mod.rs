@@ -154,7 +154,13 @@ impl State {
         change: impl FnOnce(&WriteTransaction) -> Result<T, redb::Error>,
     ) -> Result<T, StateError> {
         let write = || {
-            let transaction = self.database.begin_write()?;
+            #[cfg_attr(not(test), expect(unused_mut))]
+            let mut transaction = self.database.begin_write()?;
+            #[cfg(test)]
+            if self.path.as_os_str().is_empty() {
+                // Nothing would outlive the process anyway.
+                let _ = transaction.set_durability(redb::Durability::None);
+            }
             let result = change(&transaction)?;
             transaction.commit()?;
             Ok(result)

@@ -4,6 +4,8 @@
 
 mod breaker;
 mod names;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::time::Duration;

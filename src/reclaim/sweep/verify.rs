@@ -252,7 +252,12 @@ impl Looking<'_> {
         };
         Ok(match judged {
             (class, Verdict::Deletable) if class == self.mark.class => Look::Clear(self.clear),
-            (class, Verdict::Deletable) => Look::Against(format!("its class is {class} now")),
+            (class, Verdict::Deletable) => {
+                let was = self.mark.class;
+                Look::Against(format!(
+                    "its class is {class}, by a look right now, and was {was}"
+                ))
+            }
             (Class::Compacted | Class::Schema, Verdict::Keep(why)) => Look::NotNow(why.to_owned()),
             (_, Verdict::Keep(why)) => Look::Against(why.to_owned()),
             (_, Verdict::Wait(why)) => Look::NotNow(why.to_owned()),

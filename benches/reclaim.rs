@@ -1,0 +1,152 @@
+//! What a scan of a million ledgers and a hundred thousand topics costs: peak memory, CPU and requests, from a snapshot
+//! file and through a store, each for the first time and with everything to remember; and that no second sees more requests than
+//! the limit. Prints one JSON line a figure, and ends with an error where one is beyond its limit.
+
+#![allow(clippy::print_stdout)]
+
+#[path = "reclaim/cluster.rs"]
+mod cluster;
+#[path = "reclaim/pace.rs"]
+mod pace;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use cluster::{Generated, LEDGERS, TOPICS, Time};
+use dirkeeper::clock::Clock;
+use dirkeeper::cluster::SnapshotFile;
+use dirkeeper::cluster::store::MetaStore;
+use dirkeeper::reclaim::plan::class::Class;
+use dirkeeper::reclaim::scan::{Ledgers, Options, Progress, Pulsar, Scanned, Sources, scan_with};
+use dirkeeper::reclaim::state::State;
+
+/// Megabytes of a scan at its peak (design, budgets).
+const MOST_MEMORY: f64 = 300.0;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let [_, "--case", case, dir, ..] = words[..] {
+        one(case, Path::new(dir));
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder for the files");
+    for time in [Time::First, Time::Later] {
+        cluster::write(&dir.path().join(time.word()), time).expect("the snapshot is written");
+    }
+    // Each in a process of its own, which has a peak of its own.
+    for case in ["file first", "file later", "store first", "store later"] {
+        let program = std::env::current_exe().expect("our own path");
+        let mut child = Command::new(program);
+        child.args(["--case", case]).arg(dir.path());
+        let status = child.status().expect("the case starts");
+        assert!(status.success(), "{case} failed");
+    }
+    pace::check();
+}
+
+fn one(case: &str, dir: &Path) {
+    let (kind, time) = case.split_once(' ').expect("two words");
+    let time = if time == "first" {
+        Time::First
+    } else {
+        Time::Later
+    };
+    let state_dir = dir.join(format!("{kind}.state"));
+    std::fs::create_dir_all(&state_dir).expect("a folder for the state");
+    let state = State::open(&state_dir).expect("the state opens");
+    let clock = Clock::start();
+    let generated = Arc::new(Generated::new(time));
+    let store: Arc<dyn MetaStore> = match kind {
+        "file" => Arc::new(SnapshotFile::open(&dir.join(time.word())).expect("a snapshot")),
+        _ => Arc::clone(&generated) as Arc<dyn MetaStore>,
+    };
+    let options = Options {
+        all_clusters: true,
+        snapshot_of: (kind == "file").then_some(time.of()),
+        ..Options::default()
+    };
+    let scanned = scan(store, &state, &clock, &options);
+    let info = scanned.info;
+    assert_eq!(info.ledgers, LEDGERS, "every ledger was read");
+    assert_eq!(
+        info.requests,
+        generated.calls(),
+        "requests are counted where they are made"
+    );
+    let let_go = info.classes[Class::ALL
+        .iter()
+        .position(|class| *class == Class::Trimmed)
+        .unwrap_or(0)];
+    assert_eq!(let_go, time.let_go(), "what was let go was seen");
+    let say = |what: &str, value: f64, unit: &str| {
+        println!(
+            "{{\"bench\":\"reclaim\",\"dirs\":0,\"what\":\"scan, {case}, {what}\",\"value\":{value:.1},\"unit\":\"{unit}\"}}"
+        );
+    };
+    let memory = peak();
+    say("peak memory", memory, "MB");
+    say("CPU", cpu(), "s");
+    say("time", clock.elapsed().as_secs_f64(), "s");
+    #[allow(clippy::cast_precision_loss)] // for people
+    say("requests", info.requests as f64, "requests");
+    #[allow(clippy::cast_precision_loss)] // for people
+    let file = std::fs::metadata(state.path()).map_or(0, |file| file.len()) as f64;
+    say("state file", file / 1e6, "MB");
+    assert!(
+        memory < MOST_MEMORY,
+        "{case} took {memory} MB for {LEDGERS} ledgers of {TOPICS} topics"
+    );
+}
+
+pub(crate) fn scan(
+    store: Arc<dyn MetaStore>,
+    state: &State,
+    clock: &Clock,
+    options: &Options,
+) -> Scanned {
+    let ledgers = Ledgers {
+        store: Arc::clone(&store),
+        root: "/ledgers".to_owned(),
+    };
+    let pulsars = [Pulsar {
+        name: "here".to_owned(),
+        store,
+        root: String::new(),
+    }];
+    let sources = Sources {
+        ledgers: &ledgers,
+        pulsars: &pulsars,
+        entries: None,
+    };
+    let progress = tokio::sync::watch::Sender::new(Progress::default());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.expect("a runtime");
+    let scanned = runtime.block_on(scan_with(state, sources, options, clock, &progress));
+    scanned.expect("the scan comes to its end")
+}
+
+/// Megabytes that this process had at its peak.
+fn peak() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("our own status");
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
+    kilobytes.expect("the peak is there") / 1000.0
+}
+
+/// Seconds of CPU that this process took.
+fn cpu() -> f64 {
+    use nix::sys::resource::{UsageWho, getrusage};
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("our own usage");
+    let seconds = |time: nix::sys::time::TimeVal| {
+        std::time::Duration::new(
+            u64::try_from(time.tv_sec()).unwrap_or(0),
+            u32::try_from(time.tv_usec()).unwrap_or(0) * 1000,
+        )
+        .as_secs_f64()
+    };
+    seconds(usage.user_time()) + seconds(usage.system_time())
+}
