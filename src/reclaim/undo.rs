@@ -216,10 +216,9 @@ async fn replicas(
     let mut replicas = Vec::with_capacity(ranges.len());
     for (bookie, ranges) in ranges {
         let entries = || {
-            let each = ranges.iter().flat_map(|(first, end, index)| {
+            ranges.iter().flat_map(|(first, end, index)| {
                 (*first..*end).filter(move |entry| is_on(*entry, *index))
-            });
-            each
+            })
         };
         let count = entries().count() as u64;
         let has = match holders {
@@ -250,6 +249,7 @@ mod tests {
             &'a self,
             bookie: &'a str,
             _: LedgerId,
+            _: Vec<u64>,
         ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>> {
             let end = self.0.iter().find(|(name, _)| *name == bookie);
             let has: Has = match end {

@@ -154,11 +154,6 @@ impl Bench {
         }
     }
 
-    /// Name of the test.
-    pub(crate) fn name(&self) -> &'static str {
-        self.place.fault
-    }
-
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }

@@ -218,14 +218,17 @@ impl<'a> Program<'a> {
 
 /// The row of a test in `docs/reclaim-lab.md`: what it shows, what came of it, and how long it took.
 pub(crate) fn tell(bench: &Bench, began: i64, shows: &str, result: impl Into<String>) {
+    let folder = bench.folder().file_name().unwrap_or_default();
+    let folder = folder.to_string_lossy();
+    let name = folder.rsplit_once('-').map_or(&*folder, |(name, _)| name);
     let column = |name| Column {
         bench,
         table: "Tests",
         name,
     };
-    column("1: it shows").tell(bench.name(), shows);
-    column("2: result").tell(bench.name(), result);
-    column("3: time").tell(bench.name(), seconds(bench.since(began)));
+    column("it shows").tell(name, shows);
+    column("result").tell(name, result);
+    column("time").tell(name, seconds(bench.since(began)));
 }
 
 fn ended(command: Command) -> Done {
