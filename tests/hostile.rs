@@ -106,7 +106,11 @@ impl Agent {
     }
 
     fn events(&self) -> Vec<Value> {
-        let page = wait_for("events", || self.json("/api/v1/events?since=0&limit=1000"));
+        // A store that is busy for a moment has no events to tell, and says so.
+        let page = wait_for("events", || {
+            let page = self.json("/api/v1/events?since=0&limit=1000")?;
+            page["problem"].is_null().then_some(page)
+        });
         page["events"].as_array().unwrap().clone()
     }
 

@@ -371,7 +371,10 @@ mod tests {
     fn what_may_not_be_changed_is_an_obstruction() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(FILE_NAME);
-        fs::copy("/bin/sleep", &path).unwrap();
+        // By another process: one that another test forks meanwhile would hold our open file, and
+        // nobody can start what is open for writing.
+        let copied = Command::new("cp").arg("/bin/sleep").arg(&path).status();
+        assert!(copied.unwrap().success(), "a copy of sleep");
         let length = fs::metadata(&path).unwrap().len();
         let mut running = Command::new(&path).arg("60").spawn().unwrap();
         let told = ORDERS.map(|order| obeyed(dir.path(), order, "ext4"));

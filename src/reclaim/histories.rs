@@ -5,6 +5,7 @@
 //! `HISTORIES=1000000 cargo test --release --lib reclaim::histories` runs so many; `HISTORY=SEED` runs one.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -245,11 +246,18 @@ fn what_is_needed_stays_and_what_leaked_goes() {
         return History::new(seed).run();
     }
     let all = number("HISTORIES").unwrap_or(HISTORIES);
-    for seed in 0..all {
-        let run = || History::new(seed).run();
-        if let Err(panic) = std::panic::catch_unwind(run) {
-            eprintln!("HISTORY={seed} repeats it");
-            std::panic::resume_unwind(panic);
-        }
-    }
+    let next = AtomicU64::new(0);
+    // The seed of each history that failed; what was wrong has been printed.
+    let work = || {
+        let seeds = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
+        let mut seeds = seeds.take_while(|seed| *seed < all);
+        seeds.find(|seed| std::panic::catch_unwind(|| History::new(*seed).run()).is_err())
+    };
+    let failed: Vec<u64> = std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        let ended = workers.into_iter().map(|worker| worker.join().unwrap());
+        ended.flatten().collect()
+    });
+    assert!(failed.is_empty(), "HISTORY=seed repeats one of {failed:?}");
 }

@@ -215,11 +215,11 @@ async fn replicas(
     let is_on = |entry: u64, index: usize| (index as u64 + size - entry % size) % size < quorum;
     let mut replicas = Vec::with_capacity(ranges.len());
     for (bookie, ranges) in ranges {
-        let entries = || {
-            ranges.iter().flat_map(|(first, end, index)| {
-                (*first..*end).filter(move |entry| is_on(*entry, *index))
-            })
+        let of = |(first, end, index): &(u64, u64, usize)| {
+            let index = *index;
+            (*first..*end).filter(move |entry| is_on(*entry, index))
         };
+        let entries = || ranges.iter().flat_map(of);
         let count = entries().count() as u64;
         let has = match holders {
             Some(holders) => holders.held(bookie, id, entries().collect()).await,

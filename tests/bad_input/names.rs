@@ -187,7 +187,7 @@ fn own_toml(bench: &Bench) -> String {
     bench.set_mode("token", 0o600);
     format!(
         "listen = \"127.0.0.1:0\"\nstate_dir = {state:?}\ncontrol_token_file = {token:?}\n\
-         [thresholds]\ndwell = \"100ms\"\n[probe]\ninterval = \"1s\"\n{hook}"
+         [thresholds]\nwarn = 0.9998\nfull = 0.9999\ndwell = \"100ms\"\n[probe]\ninterval = \"1s\"\n{hook}"
     )
 }
 

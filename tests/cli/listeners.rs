@@ -14,8 +14,10 @@ pub(super) fn configuration(folder: &Path, sections: &str) -> String {
     fs::create_dir_all(&dir).unwrap();
     let file = folder.join("dirkeeper.toml");
     let state = folder.join("state");
+    // However full the machine of the test is.
     let toml = format!(
-        "state_dir = {state:?}\n[[dir]]\npath = {dir:?}\nrole = \"ledger\"\nrequire_mount = false\n{sections}"
+        "state_dir = {state:?}\n[[dir]]\npath = {dir:?}\nrole = \"ledger\"\nrequire_mount = false\n\
+         warn = 0.9998\nfull = 0.9999\n{sections}"
     );
     fs::write(&file, toml).unwrap();
     file.to_str().unwrap().to_owned()

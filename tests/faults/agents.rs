@@ -4,7 +4,6 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +19,7 @@ use crate::harness::bench::Bench;
 use crate::harness::disk::Disk;
 use crate::harness::dying_disk::DyingDisk;
 use crate::harness::memory_fs::Effect;
-use crate::harness::run::{pass, text, try_command, try_for, wait_for};
+use crate::harness::run::{install, pass, text, try_command, try_for, wait_for};
 use crate::harness::sweep::{MARK, parent};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -194,8 +193,9 @@ pub(crate) fn own_disk_hangs(bench: &Bench) {
     let own = DyingDisk::new(bench, "own", 256);
     let filling = Disk::tmpfs(bench, "filling", "size=64m");
     let hook = own.disk.path().join("hook");
-    fs::write(&hook, "#!/bin/sh\nexit 0\n").unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = bench.folder().join("script");
+    fs::write(&script, "#!/bin/sh\nexit 0\n").unwrap();
+    install(&script, &hook);
     let hook = format!(
         "\n[[hook]]\nname = \"stuck\"\ncommand = [{:?}]\ntimeout = \"2s\"\n",
         text(&hook)

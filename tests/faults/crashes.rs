@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,7 +37,7 @@ pub(crate) fn swing(disks: &[Disk], stop: &AtomicBool) {
 
 fn plan<'a>(bench: &'a Bench, disks: &[Disk], hook: &Path) -> Plan<'a> {
     let hook = format!(
-        "\n[[hook]]\nname = \"keep\"\ncommand = [{:?}]\n",
+        "\n[[hook]]\nname = \"keep\"\ncommand = [\"/bin/sh\", {:?}]\n",
         text(hook)
     );
     let plan = Plan::new(bench)
@@ -55,12 +54,11 @@ fn make_hook(bench: &Bench, file: &Path) -> PathBuf {
     fs::write(
         &hook,
         format!(
-            "#!/bin/sh\nevent=$(cat)\n[ -z \"$event\" ] || echo \"$event\" >>'{}'\n",
+            "event=$(cat)\n[ -z \"$event\" ] || echo \"$event\" >>'{}'\n",
             text(file)
         ),
     )
     .unwrap();
-    fs::set_permissions(&hook, fs::Permissions::from_mode(0o755)).unwrap();
     hook
 }
 

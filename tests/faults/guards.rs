@@ -13,7 +13,7 @@ use crate::harness::agent::{Agent, Event, PATIENCE, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::{Disk, make_image};
 use crate::harness::memory_fs::{Effect, MemoryFs, Operation};
-use crate::harness::run::{pass, text, wait_exit, wait_for};
+use crate::harness::run::{install, pass, text, wait_exit, wait_for};
 use crate::harness::sweep::MARK;
 
 /// `require_mount`: the path is a folder of the disk below when the agent starts. Neither probe nor
@@ -132,7 +132,7 @@ fn explain(bench: &Bench, dir: &Path, wrapper: &[&str]) -> String {
     fs::write(&file, toml).unwrap();
     let program = bench.folder().join("dirkeeper");
     if !program.exists() {
-        fs::copy(bench.program(), &program).unwrap();
+        install(bench.program(), &program);
     }
     let words = [text(&program), "check", "--explain", text(dir)];
     let words: Vec<&str> = wrapper.iter().copied().chain(words).collect();

@@ -13,7 +13,7 @@ use nix::sys::statvfs::statvfs;
 use crate::harness::agent::{Agent, Plan};
 use crate::harness::bench::Bench;
 use crate::harness::disk::{Disk, Filler, make_image};
-use crate::harness::run::{pass, try_command, wait_for};
+use crate::harness::run::{install, pass, try_command, wait_for};
 use crate::harness::sweep::MARK;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -80,7 +80,7 @@ pub(crate) fn filled_fast(bench: &Bench) {
     fs::set_permissions(disk.path(), Permissions::from_mode(0o777)).unwrap();
     let agent = Plan::new(bench).dir(disk.path()).start();
     let program = bench.folder().join("fill");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    install(&std::env::current_exe().unwrap(), &program);
     let mut writer = Command::new(&program);
     writer
         .arg(FILL)

@@ -175,11 +175,17 @@ impl Watch {
         numbers.filter(ours).collect()
     }
 
-    /// Sends a signal to its only child.
+    /// Sends a signal to its only child; the one before it may take a moment to end.
     pub(crate) fn signal(&self, signal: nix::sys::signal::Signal) {
-        let children = self.children();
-        let [child] = children[..] else {
-            panic!("one child and not {children:?}");
+        let begin = Point::now();
+        let child = loop {
+            let children = self.children();
+            if let [child] = children[..] {
+                break child;
+            }
+            let waited = begin.elapsed();
+            assert!(waited < Duration::from_secs(20), "one and not {children:?}");
+            std::thread::park_timeout(Duration::from_millis(5));
         };
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), signal).expect("it is ours");
     }

@@ -17,8 +17,8 @@ async fn filled() -> tempfile::TempDir {
     let (store, _) = open(folder.path()).await;
     append_all(&store, 1..=300).await;
     store.put_pin(b"/mnt/l1", b"uuid");
-    assert!(store.put_claims(CLAIMS.to_vec()).await);
-    assert_eq!(store.flush().await, Appended::Durable);
+    keep_claims(&store, CLAIMS).await;
+    flush(&store).await;
     close(store, folder.path()).await;
     folder
 }
@@ -48,7 +48,7 @@ async fn check_damage(damage: impl FnOnce(&Path)) {
     assert_eq!(opened.claims, None);
     let said = opened.problems.join("\n");
     assert!(said.contains(kept[0].to_str().unwrap()), "{said}");
-    assert_eq!(store.events(0, 9).await.unwrap(), []);
+    assert_eq!(read(&store, 0, 9).await, []);
     let next = opened.last_seq + 1;
     append_all(&store, next..=next + 5).await;
     close(store, folder.path()).await;
@@ -124,7 +124,7 @@ async fn check_newer(state_dir: &Path, found: u64, known: u64) {
     let error = StoreError::NewerVersion { found, known };
     assert!(error.is_fatal());
     let store = start(state_dir);
-    let opened = store.open().await;
+    let opened = verdict(&store, is_answer).await;
     assert_eq!(opened.failure, Some(error.clone()));
     assert!(!opened.pins_lost);
     close(store, state_dir).await;
@@ -174,7 +174,7 @@ async fn a_removed_store_is_noticed_and_made_again() {
     let opened = store.opened().await;
     assert!(opened.pins_lost, "{opened:?}");
     append_all(&store, 301..=301).await;
-    assert_eq!(seqs(&store.events(0, 9).await.unwrap()), [301]);
+    assert_eq!(seqs(&read(&store, 0, 9).await), [301]);
 }
 
 /// Whatever is flipped, a working store comes out, and what it has is not garbage.
@@ -206,7 +206,7 @@ async fn random_damage_never_keeps_the_store_from_working() {
         let opened = opened.unwrap_or_else(|_| {
             panic!("round {round}, seed {seed}: {:?}", store.health());
         });
-        let events = store.events(0, 1000).await.unwrap();
+        let events = read(&store, 0, 1000).await;
         assert!(
             events.iter().all(|stored| *stored == event(stored.seq)),
             "seed {seed}"

@@ -18,7 +18,7 @@ async fn a_directory_of_another_agent_is_refused_by_name_until_that_agent_is_kil
     assert_eq!(read_events(folder.path(), 0, 9).unwrap_err(), held);
 
     let store = start(folder.path());
-    let opened = store.open().await;
+    let opened = verdict(&store, is_answer).await;
     assert_eq!(opened.failure, Some(held.clone()));
     assert!(held.is_fatal());
     let text = format!("is in use by the agent with process id {}", process.id());

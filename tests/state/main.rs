@@ -16,12 +16,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
-use dirkeeper::state::{Appended, Opened, Store, StoreOptions, StoredEvent};
+use dirkeeper::state::{Appended, Opened, Store, StoreError, StoreOptions, StoredEvent};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// What may take a moment on a busy machine has to happen within this.
 const SOON: Duration = Duration::from_secs(20);
+
+/// Nobody waits for a disk: the limits of that are allowed three-fold on a busy machine. What waits
+/// for a frozen one waits longer than that.
+const SLACK: u32 = 3;
 
 fn options(state_dir: &Path) -> StoreOptions {
     StoreOptions {
@@ -70,14 +74,19 @@ fn page() -> Vec<String> {
     vec!["page".to_owned()]
 }
 
-/// Appends events until they are all durable.
+/// Appends events and waits until they are all durable, be it after the time that an append waits for
+/// a busy disk.
 async fn append_all(store: &Store, numbers: std::ops::RangeInclusive<u64>) {
+    let lost = store.health().lost;
     let appends: Vec<_> = numbers
         .map(|seq| store.append(event(seq), &page()))
         .collect();
     for append in appends {
-        assert_eq!(append.await, Appended::Durable, "{:?}", store.health());
+        if append.await == Appended::NotDurable {
+            until_stored(store).await;
+        }
     }
+    assert_eq!(store.health().lost, lost);
 }
 
 async fn within<T>(limit: Duration, problem: &str, work: impl Future<Output = T>) -> T {
@@ -101,6 +110,58 @@ async fn until(limit: Duration, problem: &str, holds: impl FnMut() -> bool) {
 async fn until_ok(store: &Store) {
     let problem = "the store does not recover";
     until(SOON, problem, || store.health().ok).await;
+}
+
+/// Waits until nothing is left to be stored.
+async fn until_stored(store: &Store) {
+    let problem = format!("events are not stored: {:?}", store.health());
+    let stored = || {
+        let health = store.health();
+        health.ok && health.waiting == 0
+    };
+    until(SOON, &problem, stored).await;
+}
+
+/// Asks again until a busy disk has given its answer.
+async fn answer<T>(problem: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let answered = async {
+        loop {
+            if let Some(answer) = ask().await {
+                return answer;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    within(SOON, problem, answered).await
+}
+
+/// What the store is found to be; asking does not wait for that without end.
+async fn verdict(store: &Store, is_one: impl Fn(&Opened) -> bool) -> Opened {
+    let limit = SLACK * Duration::from_millis(600);
+    let ask = async || Some(within(limit, "open waits", store.open()).await).filter(&is_one);
+    answer("the store has no verdict", ask).await
+}
+
+/// It was looked at, well or not.
+fn is_answer(opened: &Opened) -> bool {
+    opened.failure != Some(StoreError::NoAnswer)
+}
+
+/// Events after this number.
+async fn read(store: &Store, after: u64, limit: usize) -> Vec<StoredEvent> {
+    let ask = async || store.events(after, limit).await.ok();
+    answer("the events are not read", ask).await
+}
+
+async fn keep_claims(store: &Store, claims: &[u8]) {
+    let put = async || store.put_claims(claims.to_vec()).await.then_some(());
+    answer("the claims are not kept", put).await;
+}
+
+/// Waits until all that was put before is durable.
+async fn flush(store: &Store) {
+    let flush = async || (store.flush().await == Appended::Durable).then_some(());
+    answer("it is not durable", flush).await;
 }
 
 /// Process ids of the writers of this state directory.

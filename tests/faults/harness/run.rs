@@ -56,6 +56,12 @@ pub(crate) fn tool<S: AsRef<OsStr>>(
     try_command(command, TOOL_LIMIT).unwrap_or_else(|problem| panic!("{problem}"))
 }
 
+/// Puts a program or script where it is started from. Another process writes it: one that another
+/// thread forks meanwhile would hold our open file, and nobody can start what is open for writing.
+pub(crate) fn install(from: &Path, to: &Path) {
+    tool("install", ["--mode=755", text(from), text(to)]);
+}
+
 /// Runs a command and returns what it printed, or what went wrong in words.
 pub(crate) fn try_command(command: Command, limit: Duration) -> Result<String, String> {
     let shown = format!("{command:?}");

@@ -268,5 +268,5 @@ fn still_whole(pulsar: &Pulsar) {
         assert!(found, "nothing names a ledger as {kind}:\n{refs}");
     }
     pulsar.subscribe("public/default/c1", "late", 40);
-    pulsar.subscribe(&name("del"), "late", 100);
+    pulsar.subscribe(&name("del"), "late", 60);
 }
