@@ -26,6 +26,11 @@ const LONGEST: usize = 256 << 20;
 /// Bytes of a node behind its data: the key of its ACL, and `StatPersisted`.
 const STAT: usize = 8 + 4 * 8 + 3 * 4 + 2 * 8;
 
+/// What stands in the place of a session with a node that goes with its last child, and in the highest byte with one
+/// that has a time to live (`EphemeralType`).
+const CONTAINER: i64 = i64::MIN;
+const TTL: i64 = 0xff << 56;
+
 /// No node.
 const NONE: u32 = u32::MAX;
 
@@ -203,7 +208,7 @@ fn persisted(bytes: &[u8; STAT]) -> Stat {
         created: long(8),
         created_at: long(8 + 2 * 8),
         modified: long(8 + 3 * 8),
-        owner: (owner != 0).then_some(owner),
+        owner: (owner != 0 && owner != CONTAINER && owner & TTL != TTL).then_some(owner),
         children: 0,
     }
 }

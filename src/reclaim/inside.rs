@@ -174,6 +174,27 @@ impl Inside {
         Inside { bookies }
     }
 
+    /// Whether a bookie has an entry: it is read, for storages that cannot list what they have.
+    ///
+    /// # Errors
+    /// There is no answer, or one that says neither.
+    pub async fn has_entry(
+        &self,
+        bookie: &str,
+        ledger: LedgerId,
+        entry: u64,
+    ) -> Result<bool, InsideError> {
+        match self.bookies.get(bookie).read_entry(ledger, entry).await {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_absent() => Ok(false),
+            Err(error) => Err(InsideError::Held {
+                ledger,
+                bookie: bookie.to_owned(),
+                why: report::text(&error),
+            }),
+        }
+    }
+
     /// Asks every bookie of the newest ensemble at once.
     async fn tail(&self, ledger: LedgerId, metadata: &LedgerMetadata) -> Result<Tail, InsideError> {
         let digest = digest(ledger, metadata)?;

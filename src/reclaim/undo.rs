@@ -24,11 +24,12 @@ pub type Has = Result<Box<dyn Fn(u64) -> bool + Send>, String>;
 
 /// Asks bookies what they have.
 pub trait Holders: Send + Sync {
-    /// Which entries of a ledger a bookie still has.
+    /// Which of these entries of a ledger a bookie still has.
     fn held<'a>(
         &'a self,
         bookie: &'a str,
         ledger: LedgerId,
+        entries: Vec<u64>,
     ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>>;
 }
 
@@ -221,7 +222,7 @@ async fn replicas(
         let entries = || ranges.iter().flat_map(of);
         let count = entries().count() as u64;
         let has = match holders {
-            Some(holders) => holders.held(bookie, id).await,
+            Some(holders) => holders.held(bookie, id, entries().collect()).await,
             None => Err("no bookie was asked".to_owned()),
         };
         let lost = has.map(|has| entries().filter(|entry| !has(*entry)).count() as u64);
@@ -248,6 +249,7 @@ mod tests {
             &'a self,
             bookie: &'a str,
             _: LedgerId,
+            _: Vec<u64>,
         ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>> {
             let end = self.0.iter().find(|(name, _)| *name == bookie);
             let has: Has = match end {

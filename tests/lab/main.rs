@@ -17,6 +17,7 @@ mod ledger_disk;
 mod odd_modes;
 mod one_disk;
 mod package;
+mod reclaim;
 mod reconcile;
 mod smoke;
 mod stand;
@@ -185,6 +186,15 @@ const LONG: &[Fault] = &[
     test("held_persisted", one_disk::held_persisted),
     test("held_observed", one_disk::held_observed),
     test("held_persisted_observed", one_disk::held_persisted_observed),
+    test(
+        "reclaim_exactly_the_leaked",
+        reclaim::leaked::exactly_the_leaked,
+    ),
+    test("reclaim_broker_killed", reclaim::killed::broker_killed),
+    test("reclaim_expired_topics", reclaim::expired::expired_topics),
+    test("reclaim_two_clusters", reclaim::clusters::two_clusters),
+    test("reclaim_killed_anywhere", reclaim::crashed::killed_anywhere),
+    test("reclaim_refused", reclaim::refused::refused),
 ];
 
 /// What all tests run: the newest of each line, and one that a PUT may end.
@@ -223,5 +233,6 @@ fn prepared(versions: &[&str]) -> Result<(), String> {
     if std::env::var_os(STAGE).is_some() || !nix::unistd::geteuid().is_root() {
         return Ok(());
     }
-    fetch_jars(versions)
+    fetch_jars(versions)?;
+    stand::pulsar::fetch_jars()
 }

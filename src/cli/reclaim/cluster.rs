@@ -1,6 +1,7 @@
 //! The cluster as a command of `reclaim` opens it: which ZooKeepers there are, one session and one pace for
 //! each, and the state directory.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -211,6 +212,10 @@ impl Cluster {
     }
 }
 
+/// Entries of one ledger that are read from a bookie to see whether it has them: as many as a ledger of Pulsar's has, within
+/// a minute or so.
+const MOST_READ: usize = 50_000;
+
 /// Asks bookies what they have.
 struct Held(Inside);
 
@@ -219,17 +224,40 @@ impl Holders for Held {
         &'a self,
         bookie: &'a str,
         ledger: LedgerId,
+        entries: Vec<u64>,
     ) -> Pin<Box<dyn Future<Output = Has> + Send + 'a>> {
         Box::pin(async move {
-            match self.0.entries_held(bookie, ledger).await {
-                Ok(held) => {
-                    let has: Box<dyn Fn(u64) -> bool + Send> =
-                        Box::new(move |entry| held.contains(entry));
-                    Ok(has)
-                }
-                Err(error) => Err(crate::report::text(&error)),
-            }
+            let has: Box<dyn Fn(u64) -> bool + Send> =
+                match self.0.entries_held(bookie, ledger).await {
+                    Ok(held) => Box::new(move |entry| held.contains(entry)),
+                    Err(_) if entries.len() <= MOST_READ => {
+                        let held = self.read_each(bookie, ledger, entries).await?;
+                        Box::new(move |entry| held.contains(&entry))
+                    }
+                    Err(error) => return Err(crate::report::text(&error)),
+                };
+            Ok(has)
         })
+    }
+}
+
+impl Held {
+    /// Pulsar's storage (`DbLedgerStorage`) has no list of entries.
+    async fn read_each(
+        &self,
+        bookie: &str,
+        ledger: LedgerId,
+        entries: Vec<u64>,
+    ) -> Result<BTreeSet<u64>, String> {
+        let mut held = BTreeSet::new();
+        for entry in entries {
+            match self.0.has_entry(bookie, ledger, entry).await {
+                Ok(true) => drop(held.insert(entry)),
+                Ok(false) => {}
+                Err(error) => return Err(crate::report::text(&error)),
+            }
+        }
+        Ok(held)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Bytes that BookKeeper and Pulsar wrote, and what is made of damaged ones.
 
+use std::fmt::Write;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -7,6 +9,10 @@ use super::*;
 /// Of Pulsar 4.0.7: a closed data ledger and the open ledger of a cursor.
 pub(in crate::cluster) const CLOSED: &str = "426f6f6b69654d65746164617461466f726d617456657273696f6e09330aa4010802100218940a2009280332240a0f3132372e302e302e313a32343131320a0f3132372e302e302e313a323431313110003803420048025a350a1570756c7361722f6d616e616765642d6c6564676572121c7075626c69632f64656661756c742f70657273697374656e742f66315a1b0a09636f6d706f6e656e74120e6d616e616765642d6c65646765725a150a0b6170706c69636174696f6e120670756c7361726000";
 pub(in crate::cluster) const OPEN: &str = "426f6f6b69654d65746164617461466f726d617456657273696f6e09330ac10108021002180020ffffffffffffffffff01280132240a0f3132372e302e302e313a32343131320a0f3132372e302e302e313a323431313310003803420048025a350a1570756c7361722f6d616e616765642d6c6564676572121c7075626c69632f64656661756c742f70657273697374656e742f66315a1b0a09636f6d706f6e656e74120e6d616e616765642d6c65646765725a130a0d70756c7361722f637572736f72120273315a150a0b6170706c69636174696f6e120670756c7361726000";
+
+/// Written by BookKeeper 4.17.2 itself: `tests/lab/pulsar/pulsar-lab tool DIR golden`. A test of the laboratory holds
+/// the two against each other.
+const GOLDEN: &str = include_str!("golden.txt");
 
 pub(in crate::cluster) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<_> = text.chars().filter(char::is_ascii_hexdigit).collect();
@@ -34,6 +40,55 @@ fn third_format_of_a_real_cluster() {
     assert_eq!((open.length, open.last_entry), (0, None));
     assert_eq!(open.custom_text("pulsar/cursor"), Some("s1"));
     assert!(open.bookies().contains("127.0.0.1:24113"));
+}
+
+#[test]
+fn what_bookkeeper_writes() {
+    let mut told = String::new();
+    for line in GOLDEN.lines() {
+        let (name, hex) = line.split_once(' ').unwrap();
+        let read = LedgerMetadata::decode(&unhex(hex)).unwrap();
+        let segments: Vec<_> = read
+            .segments
+            .iter()
+            .map(|segment| format!("{}={}", segment.first_entry, segment.members.join(",")))
+            .collect();
+        let custom: Vec<_> = read
+            .custom
+            .iter()
+            .map(|(key, value)| format!("{key}={}", value.escape_ascii()))
+            .collect();
+        writeln!(
+            told,
+            "{name}: format {} {}/{}/{} {:?} length {} last {:?} digest {:?} made {:?} [{}] [{}]",
+            read.format,
+            read.ensemble_size,
+            read.write_quorum,
+            read.ack_quorum,
+            read.state,
+            read.length,
+            read.last_entry,
+            read.digest,
+            read.created_at,
+            segments.join(" "),
+            custom.join(" "),
+        )
+        .unwrap();
+    }
+    insta::assert_snapshot!(told, @r"
+    v1_open: format 1 3/2/2 Open length 0 last None digest None made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v1_closed: format 1 3/2/2 Closed length 1400 last Some(9) digest None made None [0=10.0.0.1:3181,b-2,[::1]:3181 7=10.0.0.1:3181,b-4,[::1]:3181] []
+    v1_in_recovery: format 1 3/2/2 InRecovery length 0 last None digest None made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v2_open: format 2 3/2/2 Open length 0 last None digest Some(Crc32) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v2_mac_custom: format 2 3/2/2 Closed length 1400 last Some(9) digest Some(Hmac) made Some(1795999510587) [0=10.0.0.1:3181,b-2,[::1]:3181 7=10.0.0.1:3181,b-4,[::1]:3181] [application=pulsar bytes=\x00\x08\x1e\x10\t0\xc3\xa9\']
+    v3_crc32: format 3 3/2/2 Open length 0 last None digest Some(Crc32) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v3_mac: format 3 3/2/2 Open length 0 last None digest Some(Hmac) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v3_crc32c: format 3 3/2/2 Open length 0 last None digest Some(Crc32c) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v3_dummy: format 3 3/2/2 Open length 0 last None digest Some(Dummy) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v3_in_recovery: format 3 3/2/2 InRecovery length 0 last None digest Some(Crc32) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v3_closed_empty: format 3 3/2/2 Closed length 0 last None digest Some(Crc32) made None [0=10.0.0.1:3181,b-2,[::1]:3181] []
+    v3_fragments_ctime_custom: format 3 3/3/2 Closed length 900000000000 last Some(5000000001) digest Some(Crc32c) made Some(1795999510587) [0=10.0.0.1:3181,b-2,[::1]:3181 7=10.0.0.1:3181,b-4,[::1]:3181 5000000000=10.0.0.1:3181,b-2,[::1]:3181] [application=pulsar bytes=\x00\x08\x1e\x10\t0\xc3\xa9\']
+    ");
 }
 
 #[test]

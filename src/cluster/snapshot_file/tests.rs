@@ -4,6 +4,12 @@ use std::io::Write;
 
 use super::*;
 
+/// What ZooKeeper 3.9.3 wrote at a restart, with two small clusters of Pulsar 4.0.7 in it.
+const REAL: &[u8] = include_bytes!("real.gz");
+/// The same as ZooKeeper's own client read it right before: path, version, transaction that made the node, times,
+/// session, number of children and data, as `tests/lab/pulsar/pulsar-lab tool DIR dump /` prints them.
+const REAL_TEXT: &[u8] = include_bytes!("real.txt.gz");
+
 /// Writes a snapshot of these nodes, each behind the one above it.
 fn written(nodes: &[(&str, Option<&[u8]>)]) -> Vec<u8> {
     let mut bytes = b"ZKSN".to_vec();
@@ -81,6 +87,38 @@ async fn nodes_are_found_with_their_children() {
     assert_eq!(file.children("/f").await.unwrap(), Vec::<String>::new());
     assert_eq!(file.get("/x").await, Err(StoreError::NoNode));
     assert_eq!(file.children("/x").await, Err(StoreError::NoNode));
+}
+
+fn unpacked(bytes: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    flate2::read::GzDecoder::new(bytes)
+        .read_to_end(&mut whole)
+        .unwrap();
+    whole
+}
+
+#[tokio::test]
+async fn a_file_of_zookeeper_says_what_its_client_read() {
+    let file = opened(&unpacked(REAL)).unwrap();
+    let text = String::from_utf8(unpacked(REAL_TEXT)).unwrap();
+    assert_eq!(file.len(), text.lines().count());
+    for line in text.lines() {
+        let path = line.split('\t').next().unwrap();
+        let (data, stat) = file.get(path).await.unwrap();
+        let hex: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+        let read = format!(
+            "{path}\tv{}\t0x{:x}\t{}\t{}\t0x{:x}\t{}\t{hex}",
+            stat.version,
+            stat.created,
+            stat.created_at,
+            stat.modified,
+            stat.owner.unwrap_or_default(),
+            stat.children,
+        );
+        assert_eq!(read, line.replace("\tnull", "\t"));
+        let children = file.children(path).await.unwrap();
+        assert_eq!(children.len(), stat.children as usize, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use dirkeeper::clock::Clock;
@@ -87,19 +88,25 @@ pub(crate) fn outcome(
     let mut child = command
         .spawn()
         .map_err(|error| format!("{command:?}: {error}"))?;
+    // Read while it runs: a pipe holds 64 KiB, and who prints more would wait for ever.
+    let output = read_beside(child.stdout.take());
+    let errors = read_beside(child.stderr.take());
     let Some(status) = wait_exit(&mut child, limit) else {
         let _ = child.kill();
         return Err(format!("{command:?}: not ended after {limit:?}"));
     };
-    let mut output = String::new();
-    let mut errors = String::new();
-    if let Some(mut pipe) = child.stdout.take() {
-        let _ = pipe.read_to_string(&mut output);
-    }
-    if let Some(mut pipe) = child.stderr.take() {
-        let _ = pipe.read_to_string(&mut errors);
-    }
-    Ok((status, output, errors))
+    let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
+    Ok((status, text(output), text(errors)))
+}
+
+fn read_beside(pipe: Option<impl Read + Send + 'static>) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut pipe) = pipe {
+            let _ = pipe.read_to_end(&mut bytes);
+        }
+        String::from_utf8(bytes).unwrap_or_default()
+    })
 }
 
 /// How a child ended, if it ends in time.

@@ -6,5 +6,6 @@ pub(crate) mod gate;
 pub(crate) mod lab;
 pub(crate) mod load;
 pub(crate) mod pair;
+pub(crate) mod pulsar;
 pub(crate) mod seen;
 pub(crate) mod told;

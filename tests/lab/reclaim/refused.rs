@@ -1,0 +1,102 @@
+//! What a scan cannot read or understand, and stores that refuse: nothing is marked, nothing is deleted, one clear
+//! sentence.
+
+use std::collections::BTreeSet;
+
+use super::{Program, tell};
+use crate::harness::bench::Bench;
+use crate::harness::run::pass;
+use crate::stand::pulsar::Setup;
+
+/// Its first line; a second one may name a remedy.
+fn sentence(errors: &str) -> String {
+    let mut lines = errors.lines();
+    let line = lines.find(|line| line.starts_with("dirkeeper: "));
+    line.unwrap_or_default().to_owned()
+}
+
+/// Bad corners, one after the other, each mended before the next.
+pub(crate) fn refused(bench: &Bench) {
+    let began = bench.now();
+    let pulsar = Setup::new(bench).up();
+    pulsar.retention("public/default", 600);
+    pulsar.produce("public/default/t", 100);
+    pulsar.order("PUT", "/admin/v2/namespaces/public/default/unload", None);
+    pulsar.stop("broker1");
+    let zookeeper = pulsar.zookeeper();
+    let program = Program::new(
+        bench,
+        "reclaim",
+        &pulsar,
+        &[(&zookeeper, "")],
+        "max_deletes = 1000",
+    );
+    program.scan();
+    let topic = "/managed-ledgers/public/default/persistent/t";
+    let list = pulsar.list("public/default/persistent/t");
+    pulsar.tool(&["forget", topic, &list[1].to_string()]);
+    let all: BTreeSet<u64> = pulsar.ledgers().into_keys().collect();
+    let refused = |what: &str, code: i32| {
+        let done = program.run(&["scan"]);
+        let sentence = sentence(&done.errors);
+        println!("    {what}: {code} {sentence}");
+        assert_eq!(done.code, Some(code), "{what}: {done:#?}");
+        assert!(!sentence.is_empty(), "{what}: {done:#?}");
+        // What is known is the scan before; nothing follows from one that did not end.
+        program.run(&["mark", "--execute"]);
+        assert_eq!(program.marks(), BTreeSet::new(), "{what}");
+    };
+
+    pulsar.tool(&["deny", topic]);
+    refused("a topic that may not be read", 77);
+    pulsar.tool(&["allow", topic]);
+    let hidden = "/ledgers/00/0000";
+    pulsar.tool(&["deny", hidden]);
+    refused("a folder of ledgers that may not be listed", 77);
+    pulsar.tool(&["allow", hidden]);
+    let sound = pulsar.tool(&["hex", topic]);
+    pulsar.tool(&["set", topic, "ffffffff"]);
+    refused("a topic that cannot be understood", 65);
+    pulsar.tool(&["set", topic, sound.trim()]);
+    pulsar.tool(&["set", "/ledgers/00/0000/L9999", "3c68746d6c3e"]);
+    refused("a ledger that cannot be understood", 65);
+    pulsar.tool(&["remove", "/ledgers/00/0000/L9999"]);
+    let layout = pulsar.tool(&["hex", "/ledgers/LAYOUT"]);
+    pulsar.tool(&[
+        "set",
+        "/ledgers/LAYOUT",
+        "320a6f72672e6f746865722e466163746f72793a31",
+    ]);
+    refused("an unknown layout", 78);
+    pulsar.tool(&["set", "/ledgers/LAYOUT", layout.trim()]);
+    let instance = pulsar.tool(&["hex", "/ledgers/INSTANCEID"]);
+    pulsar.tool(&["set", "/ledgers/INSTANCEID", "6f74686572"]);
+    refused("another cluster", 78);
+    pulsar.tool(&["set", "/ledgers/INSTANCEID", instance.trim()]);
+    pulsar.stop("zk");
+    refused("no ZooKeeper", 69);
+    pulsar.start("zk");
+
+    // ZooKeeper goes in the middle of a scan, which then goes on where it was.
+    let slow = Program::new(bench, "slow", &pulsar, &[(&zookeeper, "")], "");
+    let mut scan = slow.begin("slow", &["scan", "--max-requests-per-second", "2"]);
+    pass(std::time::Duration::from_secs(3));
+    pulsar.stop("zk");
+    pulsar.start("zk");
+    scan.kill();
+    slow.scan();
+
+    // All is mended: what was let go is found, and goes.
+    program.scan();
+    program.mark_and_sweep("r1");
+    let left: BTreeSet<u64> = pulsar.ledgers().into_keys().collect();
+    assert_eq!(&all - &left, BTreeSet::from([list[1]]));
+    let shows = "denied nodes, nodes and a layout that cannot be understood, another cluster, no ZooKeeper, one that goes in the middle: one \
+                 sentence, nothing marked, nothing deleted; mended, all goes on";
+    tell(
+        bench,
+        began,
+        shows,
+        "7 corners, exit codes 77, 65, 78 and 69",
+    );
+}
