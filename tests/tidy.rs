@@ -209,10 +209,14 @@ fn errors_are_typed_below_the_composition() {
 }
 
 #[test]
-fn the_process_is_ended_in_two_places() {
+fn the_process_is_ended_in_few_places() {
     let may = [
         ("src/main.rs", "exit code"),
         ("src/shutdown.rs", "a stop that cannot wait"),
+        (
+            "src/reclaim/failpoint.rs",
+            "builds for debugging only, where a test asks for it",
+        ),
     ];
     let names = [
         "std::process::exit",

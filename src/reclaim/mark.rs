@@ -12,6 +12,7 @@ use super::plan::{LedgerId, Millis};
 use super::scan::Part;
 use super::state::marks::{Evidence, Mark, NodeOf, OwnerOf, Phase, What};
 use super::state::{State, StateError};
+use crate::cluster::ledger::Layout;
 use crate::cluster::store::get_all;
 
 /// Ledgers read and written in one go: some seconds of work at the usual pace.
@@ -106,27 +107,7 @@ async fn mark_all(
 ) -> Result<(), Stop> {
     let layout = acting.layout(last).await?;
     let standing = review(acting, last, options.execute, marked).await?;
-    let mut found = Vec::new();
-    for (id, candidate) in &last.suspects {
-        if candidate.ruling != Ruling::Deletable
-            || !options.asks_for(candidate)
-            || standing.contains(id)
-        {
-            continue;
-        }
-        let Some(grace) = acting.rules.grace(candidate.class) else {
-            continue;
-        };
-        if candidate.class == Class::NoOwner && !options.confirmed.contains(id) {
-            marked.skipped.push((*id, "nobody has confirmed it"));
-        } else if was_undone(acting.state, *id)? {
-            let why = "it was deleted once and made again";
-            marked.skipped.push((*id, why));
-        } else if let Some(path) = layout.path(*id) {
-            let path = format!("{}/{path}", acting.ledgers.root);
-            found.push((*id, candidate, grace, path));
-        }
-    }
+    let found = found(acting, last, layout, options, &standing, marked)?;
     for some in found.chunks(BATCH) {
         let paths: Vec<_> = some.iter().map(|(.., path)| path.clone()).collect();
         let nodes = get_all(&*acting.ledgers.store, &paths).await;
@@ -168,6 +149,39 @@ async fn mark_all(
         }
     }
     Ok(())
+}
+
+/// Ledgers that may be marked and are not yet, with the time of grace of their class and the path of their node.
+fn found<'a>(
+    acting: &Acting<'_>,
+    last: &'a LastScan,
+    layout: Layout,
+    options: &MarkOptions,
+    standing: &BTreeSet<LedgerId>,
+    marked: &mut Marked,
+) -> Result<Vec<(LedgerId, &'a Candidate, Millis, String)>, Stop> {
+    let mut found = Vec::new();
+    for (id, candidate) in &last.suspects {
+        if candidate.ruling != Ruling::Deletable
+            || !options.asks_for(candidate)
+            || standing.contains(id)
+        {
+            continue;
+        }
+        let Some(grace) = acting.rules.grace(candidate.class) else {
+            continue;
+        };
+        if candidate.class == Class::NoOwner && !options.confirmed.contains(id) {
+            marked.skipped.push((*id, "nobody has confirmed it"));
+        } else if was_undone(acting.state, *id)? {
+            let why = "it was deleted once and made again";
+            marked.skipped.push((*id, why));
+        } else if let Some(path) = layout.path(*id) {
+            let path = format!("{}/{path}", acting.ledgers.root);
+            found.push((*id, candidate, grace, path));
+        }
+    }
+    Ok(found)
 }
 
 fn was_undone(state: &State, id: LedgerId) -> Result<bool, StateError> {

@@ -130,6 +130,10 @@ pub(crate) const MAY_USE_FILES: &[(&str, &str)] = &[
         "the file of a command of its own, which nothing of the watch waits for",
     ),
     (
+        "src/reclaim/crashes.rs",
+        "tests only: the file of reclaim, through which its runs die and go on",
+    ),
+    (
         "src/generated.rs",
         "tests only: files of the repository itself",
     ),

@@ -18,7 +18,6 @@ use super::scan::Part;
 use super::state::marks::{Mark, Phase, What};
 use crate::cluster::ledger::Layout;
 use crate::cluster::store::{Op, Stat, StoreError};
-use crate::health::moment::Elapsed;
 use verify::{Clear, Look};
 
 /// Deletions of one pass, and the part of all ledgers: a mistake in the evidence is seen by people before it
@@ -83,7 +82,7 @@ struct Sweep<'a> {
     most: u64,
     /// Deletions that were begun; the breaker's look and the pace count them.
     begun: u64,
-    next: Elapsed,
+    next: Duration,
     swept: Swept,
 }
 
@@ -110,7 +109,7 @@ pub async fn remove_deletable(
         layout,
         most: options.max_deletes.unwrap_or(usual),
         begun: 0,
-        next: Elapsed::ZERO,
+        next: Duration::ZERO,
         swept: Swept::default(),
     };
     sweep.swept.stopped = sweep.all().await.err();

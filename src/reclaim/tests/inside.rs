@@ -130,6 +130,8 @@ async fn older_versions_of_a_schema_are_named_by_newer_ones() {
         all.extend(body);
         all
     };
+    // A version has the schema itself, and names older ones.
+    let version = |older: Vec<u8>| [field(0x12, b"{}".to_vec()), field(0x2a, older)].concat();
     stage
         .make("/schemas/public/default/s", &field(0x0a, index(2, 26)))
         .await;
@@ -140,12 +142,12 @@ async fn older_versions_of_a_schema_are_named_by_newer_ones() {
     fake.0
         .lock()
         .unwrap()
-        .insert(26, vec![field(0x2a, index(1, 25))]);
+        .insert(26, vec![version(index(1, 25))]);
     assert!(stage.scan().await.contains("24 r7"), "the chain is cut");
     fake.0
         .lock()
         .unwrap()
-        .insert(25, vec![field(0x2a, index(0, 24))]);
+        .insert(25, vec![version(index(0, 24))]);
     insta::assert_snapshot!(stage.scan().await, @"27 r3: it takes more scans over a longer time");
 }
 
