@@ -17,7 +17,7 @@ use super::stage::{ROOTS, World};
 use super::state::State;
 
 /// Histories of an ordinary run of the tests.
-const HISTORIES: u64 = 150;
+const HISTORIES: u64 = 60;
 
 /// Steps of a history, each a broker's or a reclaimer's.
 const STEPS: usize = 60;
