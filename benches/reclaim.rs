@@ -27,9 +27,10 @@ const MOST_MEMORY: f64 = 300.0;
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if let [_, "--case", case, dir, ..] = words[..] {
-        one(case, Path::new(dir));
-        return;
+    match words[..] {
+        [_, "--case", "pace", ..] => return pace::check(),
+        [_, "--case", case, dir, ..] => return one(case, Path::new(dir)),
+        _ => {}
     }
     let dir = tempfile::tempdir().expect("a folder for the files");
     for time in [Time::First, Time::Later] {

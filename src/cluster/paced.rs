@@ -28,7 +28,11 @@ pub struct Paced<S> {
     calls: AtomicU64,
 }
 
-/// One turn after the other. Turns that nobody took are lost, so that a pause is followed by no burst.
+/// Turns that nobody took can be taken afterwards, up to so many: a program that was busy for a moment keeps its rate, and
+/// a pause is followed by no burst. With the pace they stay below the limit in every second.
+const SAVED: u32 = 4;
+
+/// One turn after the other.
 #[derive(Debug)]
 struct Pace {
     period: Duration,
@@ -45,9 +49,10 @@ impl Pace {
 
     /// How long a call that counts for so many has to wait: until the turn of the last of them.
     fn wait(&mut self, now: Elapsed, count: u32) -> Duration {
-        let turn = self.next.max(now) + self.period * count.saturating_sub(1);
+        let earliest = now.saturating_sub(self.period * SAVED);
+        let turn = self.next.max(earliest) + self.period * count.saturating_sub(1);
         self.next = turn + self.period;
-        turn - now
+        turn.saturating_sub(now)
     }
 }
 
@@ -162,8 +167,17 @@ mod tests {
     #[test]
     fn a_pause_is_followed_by_no_burst() {
         let mut pace = Pace::new(10);
-        assert_eq!(pace.wait(Duration::from_secs(60), 1), Duration::ZERO);
-        let next = pace.wait(Duration::from_secs(60), 1);
-        assert!(Duration::from_millis(100) < next);
+        let waits: Vec<_> = (0..7)
+            .map(|_| pace.wait(Duration::from_secs(60), 1))
+            .collect();
+        assert_eq!(
+            waits[..5],
+            [Duration::ZERO; 5],
+            "those that were saved, and its own"
+        );
+        assert!(
+            Duration::from_millis(100) < waits[5],
+            "and no more: {waits:?}"
+        );
     }
 }
