@@ -1,6 +1,7 @@
 //! Scans of small clusters in memory, one after the other, with leaks between them.
 
 mod bad;
+mod clusters;
 mod hooked;
 mod inside;
 mod part;
