@@ -10,8 +10,8 @@ use super::plan::LedgerId;
 use super::plan::class::{Class, Maker, Named, Rules, classify};
 use super::plan::evidence::{Known, Witness, compare};
 use super::scan::{
-    COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError, ScanInfo, Step,
-    numbers,
+    ANY_NAMESPACE, COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError,
+    ScanInfo, Step, numbers,
 };
 use super::state::State;
 use super::state::history::Outcome;
@@ -296,7 +296,7 @@ impl Judge<'_> {
                 .state
                 .at_path(clusters, &format!("{path}/{COMPACTION}"))?,
         };
-        let mut is_namespace_there = false;
+        let mut is_namespace_there = self.state.is_namespace(ANY_NAMESPACE)?;
         for name in name::namespaces(owner) {
             is_namespace_there |= self.state.is_namespace(name)?;
         }

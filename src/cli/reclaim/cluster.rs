@@ -40,7 +40,7 @@ pub(super) struct Cluster {
     pub(super) pulsars: Vec<Pulsar>,
     /// Every Pulsar cluster on these bookies was declared.
     pub(super) all_clusters: bool,
-    /// When the snapshot file was written, if it is one.
+    /// The time that the snapshot file shows, if it is one.
     pub(super) snapshot_of: Option<Millis>,
     pub(super) clock: Clock,
     paced: Vec<Arc<Paced<ZooKeeper>>>,
@@ -132,8 +132,12 @@ impl Cluster {
     pub(super) fn of_file(arguments: &ClusterArguments, file: &Path) -> Result<Cluster, Failure> {
         let config = load(Some(arguments), &arguments.state)?;
         let (given, pulsars) = declared(arguments, &config)?;
-        let store: Arc<dyn MetaStore> = Arc::new(snapshot(file)?);
         let zookeeper = config.zookeeper.as_ref();
+        in_one_file(&pulsars, zookeeper.map(|zookeeper| &*zookeeper.servers))?;
+        let snapshot = snapshot(file)?;
+        // A copy of an old file is new, and shows nothing new.
+        let shows = written(file)?.min(snapshot.newest());
+        let store: Arc<dyn MetaStore> = Arc::new(snapshot);
         let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| zookeeper.ledgers_root.as_str());
         let ledgers = Ledgers {
             store: Arc::clone(&store),
@@ -156,7 +160,7 @@ impl Cluster {
             ledgers,
             pulsars,
             all_clusters: given,
-            snapshot_of: Some(written(file)?),
+            snapshot_of: Some(shows),
             clock: Clock::start(),
             bookies: None,
             paced: Vec::new(),
@@ -351,6 +355,22 @@ fn declared(
         pulsars.push(one);
     }
     Ok((true, pulsars))
+}
+
+/// A file shows one ZooKeeper. Of a Pulsar cluster in another one it shows nothing, or another cluster at the same path.
+fn in_one_file(pulsars: &[PulsarMetadata], here: Option<&[String]>) -> Result<(), Failure> {
+    let Some(here) = here.or(pulsars.first().map(|one| &*one.servers)) else {
+        return Ok(());
+    };
+    let is_elsewhere = |one: &&PulsarMetadata| !same_servers(&one.servers, here);
+    let Some(one) = pulsars.iter().find(is_elsewhere) else {
+        return Ok(());
+    };
+    let (there, here) = (one.servers.join(","), here.join(","));
+    let error = anyhow::anyhow!(
+        "a snapshot file shows one ZooKeeper, and the metadata of a Pulsar cluster is on {there}, not on {here}"
+    );
+    Err(Failure::new(Exit::Usage, error).remedy("scan the live servers, without --snapshot"))
 }
 
 fn pulsar(metadata: &PulsarMetadata, store: Arc<dyn MetaStore>) -> Pulsar {

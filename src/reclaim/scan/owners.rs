@@ -13,6 +13,10 @@ const DEEPEST: u8 = 12;
 /// The cursor of a compaction.
 pub(in crate::reclaim) const COMPACTION: &str = "__compaction";
 
+/// Stands for every namespace. Pulsar has some from its first day on, but keeps them in its configuration store, which may be
+/// another one than that of its topics: where none is seen it is not known which there are.
+pub(in crate::reclaim) const ANY_NAMESPACE: &str = "";
+
 /// Where every walk begins.
 pub(super) fn tops(pulsars: &[Pulsar]) -> Vec<Folder> {
     let of_ledgers = Folder {
@@ -131,6 +135,12 @@ impl Scan<'_> {
         for tree in [Tree::Topics, Tree::Schemas, Tree::Policies] {
             // One store after the other.
             for (cluster, pulsar) in (0..).zip(self.sources.pulsars) {
+                if tree == Tree::Policies {
+                    let path = format!("{}{}", pulsar.root, tree.path());
+                    let tenants = self.reach.children(&*pulsar.store, &path).await?;
+                    let unknown = tenants.is_empty().then(|| ANY_NAMESPACE.to_owned());
+                    self.waiting.namespaces.extend(unknown);
+                }
                 loop {
                     let folders = self.state.folders(tree, cluster, BATCH)?;
                     if folders.is_empty() {

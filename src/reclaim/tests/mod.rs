@@ -319,3 +319,26 @@ async fn others_ledgers_are_theirs() {
     3 r8: it does not say that it is Pulsar's
     ");
 }
+
+#[tokio::test]
+async fn namespaces_that_are_kept_elsewhere_are_not_gone() {
+    let stage = Stage::new().await;
+    stage
+        .ledger_of(1, "/managed-ledgers/t/n/persistent/x")
+        .await;
+    for _ in 0..4 {
+        stage.pass(24 * 4);
+        stage.scan().await;
+    }
+    insta::assert_snapshot!(stage.told(), @"1 r4: deletable");
+    // With a configuration store of its own.
+    for path in [
+        "/admin/policies/public/default",
+        "/admin/policies/public",
+        "/admin/policies",
+    ] {
+        stage.store.delete(path, None).await.unwrap();
+    }
+    stage.pass(1);
+    insta::assert_snapshot!(stage.scan().await, @"1 r4: its namespace is there, or that is not known");
+}
