@@ -43,6 +43,10 @@ struct Last {
     around: Around,
 }
 
+fn ids_of(lost: &[(LedgerId, Witness)]) -> Vec<LedgerId> {
+    lost.iter().map(|(id, _)| *id).collect()
+}
+
 impl Judge<'_> {
     pub(super) async fn all(mut self) -> Result<ScanInfo, ScanError> {
         self.state.begin_judging()?;
@@ -149,19 +153,20 @@ impl Judge<'_> {
         if is_hidden {
             lost.clear();
         }
-        let ids: Vec<_> = lost.iter().map(|(id, _)| *id).collect();
-        let there = self.state.are_there(&ids)?;
+        let ids = ids_of(&lost);
+        let same = self.state.are_the_same(&ids)?;
         lost.retain({
-            let mut there = there.into_iter();
-            move |_| there.next().unwrap_or(false)
+            let mut same = same.into_iter();
+            move |_| same.next().unwrap_or(false)
         });
         if is_there {
             // A part's scan does not move on from what it does not judge.
             if self.part().is_some() && !self.are_judged(&lost)? {
                 outcome.known.push((key.clone(), known));
             }
-        } else if let Some(kept) = kept.filter(|_| !lost.is_empty()) {
-            // One that is gone is remembered for as long as a ledger of its is there.
+        } else if let Some(mut kept) = kept.filter(|_| !lost.is_empty()) {
+            // One that is gone is remembered for as long as a ledger of its is there, and that is made again is not its.
+            kept.seen.ledgers = ids_of(&lost);
             outcome.gone.push((key.clone(), kept));
         }
         let witnessed = lost.into_iter().map(|(id, how)| (id, key.clone(), how));

@@ -342,3 +342,30 @@ async fn namespaces_that_are_kept_elsewhere_are_not_gone() {
     stage.pass(1);
     insta::assert_snapshot!(stage.scan().await, @"1 r4: its namespace is there, or that is not known");
 }
+
+/// As one that another machine deleted and an undo there brought back.
+#[tokio::test]
+async fn what_is_made_again_is_another_ledger() {
+    let stage = Stage::new().await;
+    let other = "/managed-ledgers/public/default/persistent/other";
+    stage.list(TOPIC, &[1, 3]).await;
+    stage.list(other, &[2]).await;
+    for id in 1..=3 {
+        stage.ledger_of(id, TOPIC).await;
+    }
+    stage.scan().await;
+    stage.list(TOPIC, &[3]).await;
+    stage.store.delete(other, None).await.unwrap();
+    for id in 1..=2 {
+        stage.store.delete(&path_of(id), None).await.unwrap();
+        stage.ledger_of(id, TOPIC).await;
+    }
+    for _ in 0..3 {
+        stage.pass(2);
+        let told = stage.scan().await;
+        assert!(
+            told.starts_with("1 r3: ") && told.contains("\n2 r3: "),
+            "{told}"
+        );
+    }
+}
