@@ -45,7 +45,7 @@ pub enum ReclaimCommand {
 pub struct ClusterArguments {
     /// Where the ledgers' metadata is, as BookKeeper names it
     ///
-    /// For example zk+hierarchical://zk1:2181;zk2:2181/ledgers. Default: [zookeeper] of the configuration, else what
+    /// For example zk+hierarchical://zk1:2181;zk2:2181/ledgers. Default: the section zookeeper of the configuration, else what
     /// the bookie's file says.
     #[arg(long, value_name = "URI", value_parser = parse_metadata_service)]
     pub metadata_service_uri: Option<String>,
@@ -71,7 +71,7 @@ pub struct ClusterArguments {
 /// Where what is known is kept.
 #[derive(Debug, Clone, Default, Args)]
 pub struct StateArguments {
-    /// Configuration file; [zookeeper] and [reclaim] count
+    /// Configuration file; its sections zookeeper and reclaim count
     ///
     /// Default: /etc/dirkeeper/dirkeeper.toml, if it is there and --bookie-conf is not given.
     #[arg(long, value_name = "FILE")]

@@ -21,8 +21,9 @@ use crate::reclaim::plan::class::Rules;
 use crate::reclaim::preflight::{PreflightError, preflight};
 use crate::reclaim::state::State;
 
-/// How long the lock is waited for: another command may just be ending; one that works goes on for hours.
-const LOCK: Duration = Duration::from_secs(5);
+/// How long the lock is waited for: the lock of a command that was killed stands until its session of 10 s has ended; one
+/// that works goes on for hours.
+const LOCK: Duration = Duration::from_secs(15);
 
 /// Where locks are kept unless the configuration says otherwise.
 const ROOT: &str = "/dirkeeper";

@@ -1,5 +1,5 @@
 //! What reclaim remembers between its commands, and through kill -9: one file in the state directory, with one
-//! process at a time that writes it. What is handed to [`State::write`] is on the disk when that returns. Blocks on the disk of the
+//! process at a time that writes it. What is written is on the disk when that returns. Blocks on the disk of the
 //! state directory.
 
 mod cluster;

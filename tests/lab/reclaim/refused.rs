@@ -15,10 +15,14 @@ fn sentence(errors: &str) -> String {
     line.unwrap_or_default().to_owned()
 }
 
+/// What the unit tests take for BookKeeper's own bytes.
+const GOLDEN: &str = include_str!("../../../src/cluster/ledger/golden.txt");
+
 /// Bad corners, one after the other, each mended before the next.
 pub(crate) fn refused(bench: &Bench) {
     let began = bench.now();
     let pulsar = Setup::new(bench).up();
+    assert_eq!(pulsar.tool(&["golden"]), GOLDEN);
     pulsar.retention("public/default", 600);
     pulsar.produce("public/default/t", 100);
     pulsar.order("PUT", "/admin/v2/namespaces/public/default/unload", None);
