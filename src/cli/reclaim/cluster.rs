@@ -435,3 +435,28 @@ fn written(file: &Path) -> Result<Millis, Failure> {
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_shows_one_zookeeper() {
+        let told = |texts: &[&str], here: Option<&[String]>| {
+            let pulsars = texts.iter().map(|text| PulsarMetadata::parse(text));
+            let pulsars: Vec<_> = pulsars.collect::<Result<_, _>>().unwrap();
+            match in_one_file(&pulsars, here) {
+                Ok(()) => "taken".to_owned(),
+                Err(failure) => failure.error.to_string(),
+            }
+        };
+        let here = ["zk1:2181".to_owned()];
+        assert_eq!(told(&[], None), "taken");
+        assert_eq!(told(&["zk1=", "zk1=/b"], Some(&here)), "taken");
+        // At the same path as the first, whose nodes would be read twice.
+        let both = ["zk1=", "zk9="];
+        let refused = "a snapshot file shows one ZooKeeper, and the metadata of a Pulsar cluster is on zk9:2181, not on zk1:2181";
+        assert_eq!(told(&both, Some(&here)), refused);
+        assert_eq!(told(&both, None), refused);
+    }
+}
