@@ -30,7 +30,7 @@ use crate::cluster::store::MetaStore;
 pub(super) use clusters::numbers;
 pub use error::ScanError;
 pub(super) use inside::Inside;
-pub(super) use owners::{ANY_NAMESPACE, COMPACTION};
+pub(super) use owners::{ANY_NAMESPACE, COMPACTION, reading};
 pub use part::Part;
 use reach::Reach;
 

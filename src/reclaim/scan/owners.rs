@@ -36,7 +36,7 @@ pub(super) fn tops(pulsars: &[Pulsar]) -> Vec<Folder> {
     std::iter::once(of_ledgers).chain(clusters).collect()
 }
 
-/// What a node of a tree says, if it names ledgers.
+/// What the data of a node of a tree says, if it names ledgers.
 ///
 /// # Errors
 /// It cannot be understood.
@@ -44,7 +44,6 @@ pub(in crate::reclaim) fn reading(
     tree: Tree,
     path: &str,
     bytes: &[u8],
-    stat: &Stat,
 ) -> Result<Option<Reading>, PulsarError> {
     let mut reading = match tree {
         // A folder has no data.
@@ -57,8 +56,6 @@ pub(in crate::reclaim) fn reading(
         },
         Tree::Ledgers | Tree::Policies => return Ok(None),
     };
-    reading.seen.created = stat.created;
-    reading.seen.version = stat.version;
     for ids in [
         &mut reading.seen.ledgers,
         &mut reading.moved,
@@ -254,13 +251,15 @@ impl Scan<'_> {
             }
             return Ok(());
         }
-        let reading = reading(folder.tree, &path, bytes, stat);
+        let reading = reading(folder.tree, &path, bytes);
         let reading = reading.map_err(|source| ScanError::Owner {
             cluster: pulsar.name.clone(),
             path: path.clone(),
             source,
         })?;
-        if let Some(reading) = reading {
+        if let Some(mut reading) = reading {
+            reading.seen.created = stat.created;
+            reading.seen.version = stat.version;
             let key = OwnerKey {
                 cluster: folder.cluster,
                 path,
