@@ -48,6 +48,11 @@ const DEAF: Duration = Duration::from_millis(50);
 const ALARM: Duration = Duration::from_millis(200);
 const ALARMED_INTERVAL: Duration = Duration::from_millis(30);
 
+/// A remount makes the file system read-only first and the mount after it. In between, the table looks as if nobody had
+/// asked for it: that has to stand for so long, a few readings, before it is told. The rest of the budget of [`ALARM`].
+const SETTLED: Duration = Duration::from_millis(50);
+const SETTLING_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Errors that a file system counts are read this often: enough for a person, and none of them is
 /// alone in telling what happened.
 const COUNTED_EACH: Duration = Duration::from_secs(2);
@@ -263,6 +268,7 @@ pub(super) fn watch(
         mounts: File::open("/proc/self/mountinfo")?,
         last: Vec::new(),
         text: Vec::new(),
+        settling: Settling::default(),
         errors,
         alarm: None,
         heard: Heard::default(),
@@ -278,12 +284,36 @@ pub(super) fn watch(
         .map(|_| wanted)
 }
 
+/// What was concluded from the tables that were told, and since when there is more of it than that.
+#[derive(Debug, Default)]
+struct Settling {
+    told: Option<BTreeSet<u64>>,
+    since: Option<Duration>,
+}
+
+impl Settling {
+    /// Whether a table with these conclusions may be told. The first one may: whatever made it so is over.
+    fn is_settled(&mut self, concluded: BTreeSet<u64>, now: Duration) -> bool {
+        let is_new = |told: &BTreeSet<u64>| !concluded.is_subset(told);
+        if self.told.as_ref().is_some_and(is_new) {
+            let since = *self.since.get_or_insert(now);
+            if now.saturating_sub(since) < SETTLED {
+                return false;
+            }
+        }
+        self.since = None;
+        self.told = Some(concluded);
+        true
+    }
+}
+
 struct Watcher {
     clock: Clock,
     mounts: File,
     /// The table as it was last told.
     last: Vec<u8>,
     text: Vec<u8>,
+    settling: Settling,
     errors: Option<Arc<ErrorWatch>>,
     /// When a file system that had been quiet reported an error, or the table was last in doubt.
     alarm: Option<Duration>,
@@ -305,8 +335,13 @@ impl Watcher {
         // A table that cannot be read (the kernel lacks memory for its text) is read again later:
         // without it every unmount would go unseen.
         if read.is_ok() && self.text != self.last {
-            std::mem::swap(&mut self.text, &mut self.last);
-            listened(tell(News::Mounts(Table::parse(&self.last))))?;
+            let table = Table::parse(&self.text);
+            if self.settling.is_settled(table.concluded(), now) {
+                std::mem::swap(&mut self.text, &mut self.last);
+                listened(tell(News::Mounts(table)))?;
+            }
+        } else {
+            self.settling.since = None;
         }
         if self
             .counted
@@ -321,6 +356,7 @@ impl Watcher {
         }
         let since = self.alarm.map(|at| now.saturating_sub(at));
         let wait = match since {
+            _ if self.settling.since.is_some() => SETTLING_INTERVAL,
             Some(since) if since < ALARM => ALARMED_INTERVAL,
             _ => (cost * SHARE_OF_A_CORE).clamp(SHORTEST_INTERVAL, LONGEST_INTERVAL),
         };
@@ -381,6 +417,22 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    /// A remount is seen in its middle: what is concluded then is told only if it stands.
+    #[test]
+    fn what_is_concluded_from_a_table_has_to_stand() {
+        let ms = Duration::from_millis;
+        let mut settling = Settling::default();
+        let of = |ids: &[u64]| ids.iter().copied().collect::<BTreeSet<_>>();
+        assert!(settling.is_settled(of(&[1]), ms(0)), "the first table");
+        assert!(settling.is_settled(of(&[1]), ms(10)), "nothing new");
+        assert!(!settling.is_settled(of(&[1, 2]), ms(20)));
+        assert!(!settling.is_settled(of(&[1, 2]), ms(60)));
+        assert!(settling.is_settled(of(&[1, 2]), ms(70)), "it stands");
+        assert!(!settling.is_settled(of(&[3]), ms(100)));
+        assert!(settling.is_settled(of(&[]), ms(110)), "it was a remount");
+        assert!(!settling.is_settled(of(&[3]), ms(200)), "and counts anew");
+    }
 
     /// An event with these records of (kind, content).
     fn event(records: &[(u8, &[u8])]) -> Vec<u8> {

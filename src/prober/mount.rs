@@ -1,6 +1,7 @@
 //! The mount table, `/proc/self/mountinfo`: its lines, and which of them covers a path. Pure: the
 //! text comes from `kernel`, facts about the device from `device`.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -54,6 +55,13 @@ impl Table {
             }
         }
         Table { entries }
+    }
+
+    /// Mounts, by their ids, of which it is concluded that the kernel gave their file system up: read-only, and nobody asked.
+    pub(super) fn concluded(&self) -> BTreeSet<u64> {
+        let by_nobody = |entry: &&Entry| entry.emergency.as_deref() == Some(READ_ONLY);
+        let entries = self.entries.iter().filter(by_nobody);
+        entries.map(|entry| entry.id).collect()
     }
 
     /// The mount on which an absolute path without links and dots lies, found as the kernel walks:
