@@ -42,6 +42,7 @@ pub struct SnapshotFile {
     nodes: Vec<Place>,
     /// The hash of each path, sorted, and which node it is.
     index: Vec<(u64, u32)>,
+    newest: i64,
     link: watch::Sender<Link>,
 }
 
@@ -89,15 +90,26 @@ impl SnapshotFile {
         let nodes = reader.nodes()?;
         reader.seal()?;
         let Tree {
-            places, mut index, ..
+            places,
+            mut index,
+            newest,
+            ..
         } = nodes;
         index.sort_unstable();
         Ok(SnapshotFile {
             file,
             nodes: places,
             index,
+            newest,
             link: watch::Sender::new(Link::Connected(0)),
         })
+    }
+
+    /// The newest change in it, in milliseconds since 1970: it shows the cluster as it was then, whenever the file was
+    /// copied.
+    #[must_use]
+    pub fn newest(&self) -> i64 {
+        self.newest
     }
 
     /// How many nodes it holds.
@@ -220,6 +232,7 @@ struct Tree {
     index: Vec<(u64, u32)>,
     /// From the root down to the node that was read last, with the last child of each.
     above: Vec<(String, u32, u32)>,
+    newest: i64,
 }
 
 impl Tree {
@@ -319,7 +332,8 @@ impl Reader<'_> {
                 return Err(damaged("a node has none above it"));
             }
             self.bytes()?;
-            self.take::<STAT>()?;
+            let modified = persisted(&self.take()?).modified;
+            tree.newest = tree.newest.max(modified);
         }
     }
 

@@ -11,6 +11,7 @@ use super::history::Ruling;
 use super::plan::class::{Class, Maker, Rules};
 use super::plan::evidence::Witness;
 use super::plan::{LedgerId, Millis};
+use super::preflight::MOST_SKEW;
 use super::scan::{Ledgers, OwnerKey, Pulsar};
 use super::state::history::Stored;
 use super::state::marks::Mark;
@@ -112,7 +113,8 @@ impl LastScan {
     /// Whether it still speaks for the deletion of a marked ledger, or why not.
     #[must_use]
     pub fn confirms(&self, mark: &Mark) -> Confirmed<'_> {
-        if self.began <= mark.marked_at {
+        // Nor the very scan by which it was marked, whatever a clock said that was set back meanwhile.
+        if self.began <= mark.marked_at.max(mark.last) {
             let why = "it takes a complete scan that began after the mark";
             return Confirmed::NotYet(why.to_owned());
         }
@@ -200,6 +202,14 @@ pub enum Stop {
         /// The one that is there.
         now: String,
     },
+    /// A clock.
+    #[error(
+        "the last scan began {seconds} s from now by our clock, which was wrong then or is now: set it, and scan again"
+    )]
+    Future {
+        /// How far.
+        seconds: i64,
+    },
     /// The lock.
     #[error("the lock of reclaim is not held any more: another dirkeeper may be at work")]
     NotLeader,
@@ -259,6 +269,11 @@ impl Acting<'_> {
 
     /// The layout, read now, of the cluster that was scanned.
     pub(super) async fn layout(&self, last: &LastScan) -> Result<Layout, Stop> {
+        let ahead = last.began - self.now();
+        if MOST_SKEW < ahead {
+            let seconds = ahead / 1000;
+            return Err(Stop::Future { seconds });
+        }
         let path = format!("{}/INSTANCEID", self.ledgers.root);
         let (bytes, _) = at(&path, self.ledgers.store.get(&path).await)?;
         let now = String::from_utf8_lossy(&bytes).trim().to_owned();

@@ -10,7 +10,8 @@ use super::plan::LedgerId;
 use super::plan::class::{Class, Maker, Named, Rules, classify};
 use super::plan::evidence::{Known, Witness, compare};
 use super::scan::{
-    COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError, ScanInfo, Step,
+    ANY_NAMESPACE, COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError,
+    ScanInfo, Step, numbers,
 };
 use super::state::State;
 use super::state::history::Outcome;
@@ -31,6 +32,8 @@ pub(super) struct Judge<'a> {
     pub(super) info: ScanInfo,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) asked: usize,
+    /// The numbers that the clusters of the last scan have in this one.
+    pub(super) numbers: Vec<Option<u16>>,
 }
 
 /// What stands for ledgers of one owner; the next one asked about is often of the same.
@@ -40,9 +43,15 @@ struct Last {
     around: Around,
 }
 
+fn ids_of(lost: &[(LedgerId, Witness)]) -> Vec<LedgerId> {
+    lost.iter().map(|(id, _)| *id).collect()
+}
+
 impl Judge<'_> {
     pub(super) async fn all(mut self) -> Result<ScanInfo, ScanError> {
         self.state.begin_judging()?;
+        let before = self.state.last_scan()?.map(|info| info.clusters);
+        self.numbers = numbers(&before.unwrap_or_default(), &self.info.clusters);
         let references = self.references().await?;
         self.owners(false).await?;
         self.owners(true).await?;
@@ -60,6 +69,12 @@ impl Judge<'_> {
 
     fn part(&self) -> Option<&Part> {
         self.info.part.as_ref()
+    }
+
+    /// An owner by the number that its cluster has now; none if that was not read, for then nothing follows for it.
+    fn renumbered(&self, mut key: OwnerKey) -> Option<OwnerKey> {
+        key.cluster = (*self.numbers.get(usize::from(key.cluster))?)?;
+        Some(key)
     }
 
     /// Everything that anybody names, and the owners of a part.
@@ -97,6 +112,9 @@ impl Judge<'_> {
                 return Ok(());
             };
             after = Some(last.clone());
+            let known = known.into_iter();
+            let known = known.filter_map(|(key, known)| Some((self.renumbered(key)?, known)));
+            let known: Vec<_> = known.collect();
             let keys: Vec<_> = known.iter().map(|(key, _)| key).collect();
             let now = self.state.owners(&keys)?;
             let mut outcome = Outcome::default();
@@ -135,19 +153,20 @@ impl Judge<'_> {
         if is_hidden {
             lost.clear();
         }
-        let ids: Vec<_> = lost.iter().map(|(id, _)| *id).collect();
-        let there = self.state.are_there(&ids)?;
+        let ids = ids_of(&lost);
+        let same = self.state.are_the_same(&ids)?;
         lost.retain({
-            let mut there = there.into_iter();
-            move |_| there.next().unwrap_or(false)
+            let mut same = same.into_iter();
+            move |_| same.next().unwrap_or(false)
         });
         if is_there {
             // A part's scan does not move on from what it does not judge.
             if self.part().is_some() && !self.are_judged(&lost)? {
                 outcome.known.push((key.clone(), known));
             }
-        } else if let Some(kept) = kept.filter(|_| !lost.is_empty()) {
-            // One that is gone is remembered for as long as a ledger of its is there.
+        } else if let Some(mut kept) = kept.filter(|_| !lost.is_empty()) {
+            // One that is gone is remembered for as long as a ledger of its is there, and that is made again is not its.
+            kept.seen.ledgers = ids_of(&lost);
             outcome.gone.push((key.clone(), kept));
         }
         let witnessed = lost.into_iter().map(|(id, how)| (id, key.clone(), how));
@@ -166,6 +185,14 @@ impl Judge<'_> {
             }
         }
         Ok(true)
+    }
+
+    fn renumbered_suspect(&self, suspect: Suspect) -> Suspect {
+        let witness = suspect.witness;
+        Suspect {
+            witness: witness.and_then(|(key, how)| Some((self.renumbered(key)?, how))),
+            ..suspect
+        }
     }
 
     async fn ledgers(&mut self, references: &References) -> Result<(), ScanError> {
@@ -189,23 +216,24 @@ impl Judge<'_> {
             for ledger in ledgers {
                 let named = references.of(ledger.id);
                 let is_in = is_in(&ledger);
-                if named != Named::Hard || !is_in {
+                if named != Named::Hard {
                     unnamed.push((ledger, named, is_in));
-                } else {
+                } else if is_in {
                     self.info.classes[0] += 1;
                 }
             }
             let ids: Vec<_> = unnamed.iter().map(|(ledger, ..)| ledger.id).collect();
             let known = self.state.suspects(&ids)?;
-            for ((ledger, named, is_in), known) in unnamed.into_iter().zip(known) {
+            for ((ledger, named, is_in), (known, witness)) in unnamed.into_iter().zip(known) {
+                let known = known.map(|known| self.renumbered_suspect(known));
                 if is_in {
-                    self.ledger(&ledger, named, known, &mut last, &mut outcome)
+                    self.ledger(&ledger, named, (known, witness), &mut last, &mut outcome)
                         .await?;
                 } else {
                     // As it was.
                     outcome
                         .suspects
-                        .extend(known.0.map(|known| (ledger.id, known)));
+                        .extend(known.map(|known| (ledger.id, known)));
                 }
             }
             self.state.prepare(&outcome)?;
@@ -273,7 +301,7 @@ impl Judge<'_> {
                 .state
                 .at_path(clusters, &format!("{path}/{COMPACTION}"))?,
         };
-        let mut is_namespace_there = false;
+        let mut is_namespace_there = self.state.is_namespace(ANY_NAMESPACE)?;
         for name in name::namespaces(owner) {
             is_namespace_there |= self.state.is_namespace(name)?;
         }

@@ -11,7 +11,7 @@ use crate::cluster::ledger::{Layout, LayoutError};
 use crate::cluster::store::{Kind, StoreError, create_with_parents};
 
 /// Between our clock and that of the store: ages and times of grace are hours and days.
-const MOST_SKEW: Millis = 60_000;
+pub(super) const MOST_SKEW: Millis = 60_000;
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -40,7 +40,7 @@ pub(super) struct Cluster {
     pub(super) pulsars: Vec<Pulsar>,
     /// Every Pulsar cluster on these bookies was declared.
     pub(super) all_clusters: bool,
-    /// When the snapshot file was written, if it is one.
+    /// The time that the snapshot file shows, if it is one.
     pub(super) snapshot_of: Option<Millis>,
     pub(super) clock: Clock,
     paced: Vec<Arc<Paced<ZooKeeper>>>,
@@ -132,8 +132,12 @@ impl Cluster {
     pub(super) fn of_file(arguments: &ClusterArguments, file: &Path) -> Result<Cluster, Failure> {
         let config = load(Some(arguments), &arguments.state)?;
         let (given, pulsars) = declared(arguments, &config)?;
-        let store: Arc<dyn MetaStore> = Arc::new(snapshot(file)?);
         let zookeeper = config.zookeeper.as_ref();
+        in_one_file(&pulsars, zookeeper.map(|zookeeper| &*zookeeper.servers))?;
+        let snapshot = snapshot(file)?;
+        // A copy of an old file is new, and shows nothing new.
+        let shows = written(file)?.min(snapshot.newest());
+        let store: Arc<dyn MetaStore> = Arc::new(snapshot);
         let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| zookeeper.ledgers_root.as_str());
         let ledgers = Ledgers {
             store: Arc::clone(&store),
@@ -156,7 +160,7 @@ impl Cluster {
             ledgers,
             pulsars,
             all_clusters: given,
-            snapshot_of: Some(written(file)?),
+            snapshot_of: Some(shows),
             clock: Clock::start(),
             bookies: None,
             paced: Vec::new(),
@@ -353,6 +357,22 @@ fn declared(
     Ok((true, pulsars))
 }
 
+/// A file shows one ZooKeeper. Of a Pulsar cluster in another one it shows nothing, or another cluster at the same path.
+fn in_one_file(pulsars: &[PulsarMetadata], here: Option<&[String]>) -> Result<(), Failure> {
+    let Some(here) = here.or(pulsars.first().map(|one| &*one.servers)) else {
+        return Ok(());
+    };
+    let is_elsewhere = |one: &&PulsarMetadata| !same_servers(&one.servers, here);
+    let Some(one) = pulsars.iter().find(is_elsewhere) else {
+        return Ok(());
+    };
+    let (there, here) = (one.servers.join(","), here.join(","));
+    let error = anyhow::anyhow!(
+        "a snapshot file shows one ZooKeeper, and the metadata of a Pulsar cluster is on {there}, not on {here}"
+    );
+    Err(Failure::new(Exit::Usage, error).remedy("scan the live servers, without --snapshot"))
+}
+
 fn pulsar(metadata: &PulsarMetadata, store: Arc<dyn MetaStore>) -> Pulsar {
     let servers = metadata.servers.join(",");
     Pulsar {
@@ -414,4 +434,29 @@ fn written(file: &Path) -> Result<Millis, Failure> {
         modified.map_err(|error| Failure::io(format!("cannot look at {}", shown(file)), error))?;
     let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
     Ok(Millis::try_from(since.as_millis()).unwrap_or(Millis::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_shows_one_zookeeper() {
+        let told = |texts: &[&str], here: Option<&[String]>| {
+            let pulsars = texts.iter().map(|text| PulsarMetadata::parse(text));
+            let pulsars: Vec<_> = pulsars.collect::<Result<_, _>>().unwrap();
+            match in_one_file(&pulsars, here) {
+                Ok(()) => "taken".to_owned(),
+                Err(failure) => failure.error.to_string(),
+            }
+        };
+        let here = ["zk1:2181".to_owned()];
+        assert_eq!(told(&[], None), "taken");
+        assert_eq!(told(&["zk1=", "zk1=/b"], Some(&here)), "taken");
+        // At the same path as the first, whose nodes would be read twice.
+        let both = ["zk1=", "zk9="];
+        let refused = "a snapshot file shows one ZooKeeper, and the metadata of a Pulsar cluster is on zk9:2181, not on zk1:2181";
+        assert_eq!(told(&both, Some(&here)), refused);
+        assert_eq!(told(&both, None), refused);
+    }
 }

@@ -190,9 +190,11 @@ pub(super) fn of_stop(stop: Stop) -> Failure {
         Stop::State(_) => Exit::Io,
         Stop::Store { source, .. } | Stop::Unanswered { source, .. } => exit_of(source),
         Stop::Layout(_) | Stop::Instance { .. } => Exit::Config,
-        Stop::NotLeader | Stop::Enough { .. } | Stop::Missing { .. } | Stop::StillThere { .. } => {
-            Exit::FAILED
-        }
+        Stop::NotLeader
+        | Stop::Future { .. }
+        | Stop::Enough { .. }
+        | Stop::Missing { .. }
+        | Stop::StillThere { .. } => Exit::FAILED,
     };
     Failure::new(exit, stop)
 }

@@ -23,6 +23,8 @@ const IN_LOG: Duration = Duration::from_secs(30);
 /// Where progress is shown, and what asks for the end.
 pub(super) struct Watcher {
     pub(super) signals: Signals,
+    /// A signal has ended what was followed.
+    pub(super) is_stopped: bool,
     clock: Clock,
     is_terminal: bool,
 }
@@ -41,6 +43,7 @@ impl Watcher {
         let signals = Signals::take();
         Ok(Watcher {
             signals: signals.map_err(|error| Failure::io("cannot take signals over", error))?,
+            is_stopped: false,
             clock,
             is_terminal: std::io::stderr().is_terminal(),
         })
@@ -73,6 +76,7 @@ impl Watcher {
                     return Ok(result);
                 }
                 request = self.signals.next() => if request == Request::Stop {
+                    self.is_stopped = true;
                     self.clear();
                     let error = anyhow::anyhow!("stopped by a signal");
                     let remedy = "the next one goes on where this one was";

@@ -189,8 +189,19 @@ impl Runner<'_> {
     async fn pass(&mut self, office: &Office) -> Result<(), End> {
         let (arguments, cluster) = (self.arguments, self.cluster);
         let state = self.state().await?;
+        if arguments.execute {
+            // A clock, or the rights of our user, may have changed since the pass before.
+            let looked = lock_path(cluster, &state);
+            self.watcher
+                .until_stop(looked)
+                .await?
+                .map_err(End::Failed)?;
+        }
         let part = arguments.part.part();
         let scanned = scan_once(cluster, &state, part, &mut self.watcher).await;
+        if self.watcher.is_stopped {
+            return Err(End::Stopped);
+        }
         let scanned = self.passes.step("scan", cluster, scanned)?;
         let info = scanned.info;
         tracing::info!(

@@ -70,6 +70,7 @@ fn of_scan(error: ScanError) -> Failure {
         | ScanError::Layout { .. }
         | ScanError::NoInstance { .. }
         | ScanError::OtherCluster { .. }
+        | ScanError::NotNamed { .. }
         | ScanError::NoPulsar { .. } => Exit::Config,
         ScanError::Ledger { .. }
         | ScanError::Owner { .. }

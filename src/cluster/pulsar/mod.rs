@@ -187,6 +187,8 @@ struct RawTopic {
     ledger_info: Vec<RawLedger>,
     #[prost(message, optional, tag = "2")]
     terminated_position: Option<RawPosition>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    properties: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -268,6 +270,10 @@ struct RawIndex {
 
 impl RawTopic {
     fn checked(self) -> Result<ManagedLedger, PulsarError> {
+        // A list of another form is no list of nothing.
+        if self == RawTopic::default() {
+            return Err(PulsarError::Damaged("nothing in it is known".to_owned()));
+        }
         let ledgers = self.ledger_info.into_iter().map(RawLedger::checked);
         Ok(ManagedLedger {
             ledgers: ledgers.collect::<Result<_, _>>()?,

@@ -242,3 +242,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_topic_of_which_nothing_is_known_is_no_empty_one() {
+    // Field 9, as a later version may have it.
+    let told = Node::decode(b"\x4a\x02\x08\x07").unwrap_err();
+    assert_eq!(
+        told.to_string(),
+        "it cannot be understood: nothing in it is known"
+    );
+    // Properties alone are a topic that was not loaded yet.
+    let decoded = Node::decode(b"\x1a\x03\x0a\x01k").unwrap();
+    assert_eq!(decoded, Node::Topic(ManagedLedger::default()));
+    assert_eq!(Node::decode(b"").unwrap(), Node::Empty);
+}

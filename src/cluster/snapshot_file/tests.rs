@@ -72,6 +72,7 @@ const NODES: &[(&str, Option<&[u8]>)] = &[
 async fn nodes_are_found_with_their_children() {
     let file = opened(&written(NODES)).unwrap();
     assert_eq!(file.len(), NODES.len());
+    assert_eq!(file.newest(), 406);
     let (data, stat) = file.get("/b/c").await.unwrap();
     assert_eq!(data, b"three");
     assert_eq!((stat.version, stat.created), (7, 103));

@@ -256,7 +256,7 @@ fn unnamed(facts: &Facts, rules: &Rules) -> (Class, Verdict) {
         (None, Owner::Present) => (Class::NeverListed, without_witness(facts, rules)),
         (None, Owner::Absent) if facts.namespace => (
             Class::NoOwner,
-            Verdict::Keep("its namespace is still there"),
+            Verdict::Keep("its namespace is there, or that is not known"),
         ),
         (None, Owner::Absent) => (Class::NoOwner, without_witness(facts, rules)),
     }

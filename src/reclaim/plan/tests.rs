@@ -401,7 +401,7 @@ fn each_class_and_why() {
     r3 Keep("somebody may be writing it")
     r3 Wait("it is too young for that to mean anything")
     r3 Wait("it takes more scans over a longer time")
-    r4 Keep("its namespace is still there")
+    r4 Keep("its namespace is there, or that is not known")
     r4 Deletable
     "#);
 }

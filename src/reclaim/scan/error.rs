@@ -78,6 +78,15 @@ pub enum ScanError {
         /// The id that is there.
         found: String,
     },
+    /// A cluster less than before.
+    #[error(
+        "{cluster} was read by the last scan and is not named now, so that all of its ledgers would look as if nobody named them: \
+         name it too, or another --state-dir if it is no more"
+    )]
+    NotNamed {
+        /// Which cluster.
+        cluster: String,
+    },
     /// A file that shows nothing new.
     #[error("the snapshot is not newer than the last scan, so that nothing new follows from it")]
     OldSnapshot,

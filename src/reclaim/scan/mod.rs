@@ -4,6 +4,7 @@
 //! a million ledgers need no memory. Blocks for as long as the store takes: a million at 200 reads a second are an hour and
 //! a half.
 
+mod clusters;
 mod error;
 mod inside;
 mod ledgers;
@@ -26,9 +27,10 @@ use super::state::scan::{Batch, Running};
 use crate::clock::Clock;
 use crate::cluster::ledger::LedgerState;
 use crate::cluster::store::MetaStore;
+pub(super) use clusters::numbers;
 pub use error::ScanError;
 pub(super) use inside::Inside;
-pub(super) use owners::COMPACTION;
+pub(super) use owners::{ANY_NAMESPACE, COMPACTION, reading};
 pub use part::Part;
 use reach::Reach;
 
@@ -285,11 +287,18 @@ impl<'a> Scan<'a> {
         }
         let now = reach.clock.now().wall.0;
         let began = options.snapshot_of.unwrap_or(now);
-        if options.snapshot_of.is_some()
-            && let Some(last) = state.last_scan()?
-            && began <= last.began
-        {
-            return Err(ScanError::OldSnapshot);
+        if let Some(last) = state.last_scan()? {
+            if options.snapshot_of.is_some() && began <= last.began {
+                return Err(ScanError::OldSnapshot);
+            }
+            let missing = clusters::missing(&last.clusters, sources.pulsars);
+            if last.all_clusters
+                && options.all_clusters
+                && let Some(cluster) = missing
+            {
+                let cluster = cluster.to_owned();
+                return Err(ScanError::NotNamed { cluster });
+            }
         }
         let fresh = Running {
             began,
@@ -380,6 +389,7 @@ impl<'a> Scan<'a> {
             info,
             progress: self.progress,
             asked: 0,
+            numbers: Vec::new(),
         };
         judge.all().await
     }

@@ -13,6 +13,10 @@ const DEEPEST: u8 = 12;
 /// The cursor of a compaction.
 pub(in crate::reclaim) const COMPACTION: &str = "__compaction";
 
+/// Stands for every namespace. Pulsar has some from its first day on, but keeps them in its configuration store, which may be
+/// another one than that of its topics: where none is seen it is not known which there are.
+pub(in crate::reclaim) const ANY_NAMESPACE: &str = "";
+
 /// Where every walk begins.
 pub(super) fn tops(pulsars: &[Pulsar]) -> Vec<Folder> {
     let of_ledgers = Folder {
@@ -32,7 +36,7 @@ pub(super) fn tops(pulsars: &[Pulsar]) -> Vec<Folder> {
     std::iter::once(of_ledgers).chain(clusters).collect()
 }
 
-/// What a node of a tree says, if it names ledgers.
+/// What the data of a node of a tree says, if it names ledgers.
 ///
 /// # Errors
 /// It cannot be understood.
@@ -40,7 +44,6 @@ pub(in crate::reclaim) fn reading(
     tree: Tree,
     path: &str,
     bytes: &[u8],
-    stat: &Stat,
 ) -> Result<Option<Reading>, PulsarError> {
     let mut reading = match tree {
         // A folder has no data.
@@ -53,8 +56,6 @@ pub(in crate::reclaim) fn reading(
         },
         Tree::Ledgers | Tree::Policies => return Ok(None),
     };
-    reading.seen.created = stat.created;
-    reading.seen.version = stat.version;
     for ids in [
         &mut reading.seen.ledgers,
         &mut reading.moved,
@@ -131,6 +132,12 @@ impl Scan<'_> {
         for tree in [Tree::Topics, Tree::Schemas, Tree::Policies] {
             // One store after the other.
             for (cluster, pulsar) in (0..).zip(self.sources.pulsars) {
+                if tree == Tree::Policies {
+                    let path = format!("{}{}", pulsar.root, tree.path());
+                    let tenants = self.reach.children(&*pulsar.store, &path).await?;
+                    let unknown = tenants.is_empty().then(|| ANY_NAMESPACE.to_owned());
+                    self.waiting.namespaces.extend(unknown);
+                }
                 loop {
                     let folders = self.state.folders(tree, cluster, BATCH)?;
                     if folders.is_empty() {
@@ -244,13 +251,15 @@ impl Scan<'_> {
             }
             return Ok(());
         }
-        let reading = reading(folder.tree, &path, bytes, stat);
+        let reading = reading(folder.tree, &path, bytes);
         let reading = reading.map_err(|source| ScanError::Owner {
             cluster: pulsar.name.clone(),
             path: path.clone(),
             source,
         })?;
-        if let Some(reading) = reading {
+        if let Some(mut reading) = reading {
+            reading.seen.created = stat.created;
+            reading.seen.version = stat.version;
             let key = OwnerKey {
                 cluster: folder.cluster,
                 path,

@@ -114,6 +114,7 @@ impl World {
         world.put("/ledgers/available/readonly", b"");
         for root in ROOTS {
             world.put(&format!("{root}/managed-ledgers"), b"");
+            world.put(&format!("{root}/admin/policies/pulsar/system"), b"{}");
         }
         world
     }

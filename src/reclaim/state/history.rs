@@ -151,12 +151,8 @@ impl State {
                 for row in ledgers.range(rows::after(after))?.take(CHUNK) {
                     let (id, row) = row?;
                     let id = id.value();
-                    let of = |table: &Option<redb::ReadOnlyTable<u64, &[u8]>>| {
-                        let Some(table) = table else { return Ok(None) };
-                        let row = table.get(id)?;
-                        Ok::<_, redb::Error>(row.map(|row| row.value().to_vec()))
-                    };
-                    some.push((id, row.value().to_vec(), of(&judged)?, of(&suspects)?));
+                    let more = (of(&judged, id)?, of(&suspects, id)?);
+                    some.push((id, row.value().to_vec(), more.0, more.1));
                 }
                 Ok::<_, redb::Error>(some)
             })?;
@@ -259,14 +255,9 @@ impl State {
         let rows: Vec<_> = self.read(|transaction| {
             let suspects = rows::table(transaction, SUSPECTS)?;
             let witnessed = rows::table(transaction, WITNESSED)?;
-            let of = |table: &Option<redb::ReadOnlyTable<u64, &[u8]>>, id: &LedgerId| {
-                let Some(table) = table else { return Ok(None) };
-                let row = table.get(id)?;
-                Ok::<_, redb::Error>(row.map(|row| row.value().to_vec()))
-            };
             let rows = ids
                 .iter()
-                .map(|id| Ok((of(&suspects, id)?, of(&witnessed, id)?)));
+                .map(|id| Ok((of(&suspects, *id)?, of(&witnessed, *id)?)));
             rows.collect::<Result<_, redb::Error>>()
         })?;
         let all = rows.into_iter().map(|(suspect, witness)| {
@@ -274,6 +265,33 @@ impl State {
             let witness = witness.map(|row| self.decoded::<WitnessRow>("a witness", &row));
             let suspect = suspect.transpose()?.map(SuspectRow::suspect);
             Ok((suspect, witness.transpose()?.map(WitnessRow::witness)))
+        });
+        all.collect()
+    }
+
+    /// Which of the ledgers are there, and none of them made again since the last scan: what was known of an owner then is
+    /// about the ledger of then.
+    pub(in crate::reclaim) fn are_the_same(
+        &self,
+        ids: &[LedgerId],
+    ) -> Result<Vec<bool>, StateError> {
+        let rows: Vec<_> = self.read(|transaction| {
+            let tables = (
+                rows::table(transaction, scan::LEDGERS)?,
+                rows::table(transaction, LEDGERS)?,
+            );
+            let rows = ids
+                .iter()
+                .map(|id| Ok((of(&tables.0, *id)?, of(&tables.1, *id)?)));
+            rows.collect::<Result<_, redb::Error>>()
+        })?;
+        let created = |id: &LedgerId, row: Option<Vec<u8>>| {
+            let ledger = row.map(|row| self.ledger(*id, &row)).transpose()?;
+            Ok::<_, StateError>(ledger.map(|ledger| ledger.created))
+        };
+        let all = ids.iter().zip(rows).map(|(id, (now, before))| {
+            let (now, before) = (created(id, now)?, created(id, before)?);
+            Ok(now.is_some() && before.is_none_or(|before| now == Some(before)))
         });
         all.collect()
     }
@@ -362,6 +380,15 @@ impl State {
             forget(transaction)
         })
     }
+}
+
+/// The row of a ledger, where there is one.
+fn of(
+    table: &Option<redb::ReadOnlyTable<u64, &'static [u8]>>,
+    id: LedgerId,
+) -> Result<Option<Vec<u8>>, redb::Error> {
+    let Some(table) = table else { return Ok(None) };
+    Ok(table.get(id)?.map(|row| row.value().to_vec()))
 }
 
 fn replace<K: redb::Key + 'static>(

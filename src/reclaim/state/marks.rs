@@ -293,14 +293,14 @@ impl State {
         })
     }
 
-    /// Takes out of the archive what was deleted too long ago.
+    /// Takes out of the archive what was deleted too long ago. What was undone stays: it is not to be marked again.
     ///
     /// # Errors
     /// The file cannot be used.
     pub fn forget_archived(&self, now: Millis) -> Result<(), StateError> {
         let mut old = Vec::new();
         self.for_each_archived(|archived| {
-            if ARCHIVE_AGE < now - archived.deleted_at {
+            if archived.undone_at.is_none() && ARCHIVE_AGE < now - archived.deleted_at {
                 old.push(archived.mark.id);
             }
         })?;

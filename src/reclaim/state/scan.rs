@@ -245,16 +245,6 @@ impl State {
         ledgers.collect()
     }
 
-    /// Which of the ledgers are there.
-    pub(in crate::reclaim) fn are_there(&self, ids: &[LedgerId]) -> Result<Vec<bool>, StateError> {
-        self.read(|transaction| {
-            let Some(table) = rows::table(transaction, LEDGERS)? else {
-                return Ok(vec![false; ids.len()]);
-            };
-            ids.iter().map(|id| Ok(table.get(id)?.is_some())).collect()
-        })
-    }
-
     /// Owners after this one, in their order.
     pub(in crate::reclaim) fn owners_after(
         &self,

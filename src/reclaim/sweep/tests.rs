@@ -119,6 +119,30 @@ fn a_mark_needs_its_time_and_a_scan_after_it() {
 }
 
 #[test]
+fn a_clock_that_was_ahead_makes_no_scan_a_later_one() {
+    let (world, mut reclaimer) = leaked();
+    // By our clock the scan began an hour from now.
+    reclaimer.last.began += 3_600_000;
+    insta::assert_snapshot!(stop(&sweep(&reclaimer)), @"the last scan began 3600 s from now by our clock, which was wrong then or is now: set it, and scan again");
+    // It was marked by that scan, and time has caught up.
+    reclaimer.last.began -= 3_600_000;
+    reclaimer.mark(&Failpoints::default()).unwrap();
+    world.lock().unwrap().pass(LONG);
+    let mut mark = reclaimer.state.mark(1).unwrap().unwrap();
+    mark.last = mark.marked_at + 3_600_000;
+    reclaimer.state.update_mark(&mark).unwrap();
+    reclaimer.last.began = mark.last;
+    let swept = sweep(&reclaimer);
+    assert_eq!(
+        swept.kept[0],
+        (
+            1,
+            "it takes a complete scan that began after the mark".to_owned()
+        )
+    );
+}
+
+#[test]
 fn without_execute_nothing_is_touched() {
     let (world, mut reclaimer) = marked();
     reclaimer.sweep.execute = false;
@@ -237,6 +261,11 @@ fn the_archive_ends() {
     let later = |millis| archived.deleted_at + crate::reclaim::state::marks::ARCHIVE_AGE + millis;
     reclaimer.state.forget_archived(later(0)).unwrap();
     assert!(reclaimer.state.archived(1).unwrap().is_some());
+    // What was undone is not to be marked again, however long ago.
+    let undone = reclaimer.state.archived(2).unwrap().unwrap();
+    let again = reclaimer.state.undone(&undone, "again", later(0));
+    again.unwrap();
     reclaimer.state.forget_archived(later(1)).unwrap();
     assert!(reclaimer.state.archived(1).unwrap().is_none());
+    assert!(reclaimer.state.archived(2).unwrap().is_some());
 }

@@ -1,6 +1,7 @@
 //! Scans of small clusters in memory, one after the other, with leaks between them.
 
 mod bad;
+mod clusters;
 mod hooked;
 mod inside;
 mod part;
@@ -317,4 +318,54 @@ async fn others_ledgers_are_theirs() {
     2 r8: it does not say that it is Pulsar's
     3 r8: it does not say that it is Pulsar's
     ");
+}
+
+#[tokio::test]
+async fn namespaces_that_are_kept_elsewhere_are_not_gone() {
+    let stage = Stage::new().await;
+    stage
+        .ledger_of(1, "/managed-ledgers/t/n/persistent/x")
+        .await;
+    for _ in 0..4 {
+        stage.pass(24 * 4);
+        stage.scan().await;
+    }
+    insta::assert_snapshot!(stage.told(), @"1 r4: deletable");
+    // With a configuration store of its own.
+    for path in [
+        "/admin/policies/public/default",
+        "/admin/policies/public",
+        "/admin/policies",
+    ] {
+        stage.store.delete(path, None).await.unwrap();
+    }
+    stage.pass(1);
+    insta::assert_snapshot!(stage.scan().await, @"1 r4: its namespace is there, or that is not known");
+}
+
+/// As one that another machine deleted and an undo there brought back.
+#[tokio::test]
+async fn what_is_made_again_is_another_ledger() {
+    let stage = Stage::new().await;
+    let other = "/managed-ledgers/public/default/persistent/other";
+    stage.list(TOPIC, &[1, 3]).await;
+    stage.list(other, &[2]).await;
+    for id in 1..=3 {
+        stage.ledger_of(id, TOPIC).await;
+    }
+    stage.scan().await;
+    stage.list(TOPIC, &[3]).await;
+    stage.store.delete(other, None).await.unwrap();
+    for id in 1..=2 {
+        stage.store.delete(&path_of(id), None).await.unwrap();
+        stage.ledger_of(id, TOPIC).await;
+    }
+    for _ in 0..3 {
+        stage.pass(2);
+        let told = stage.scan().await;
+        assert!(
+            told.starts_with("1 r3: ") && told.contains("\n2 r3: "),
+            "{told}"
+        );
+    }
 }
