@@ -16,7 +16,7 @@ use crate::health::moment::Elapsed;
 const AT_ONCE: usize = 16;
 
 /// The pace is this part of the limit: calls that leave at the pace may arrive a little closer together.
-const OF_LIMIT: f64 = 0.975;
+const OF_LIMIT: f64 = 0.985;
 
 /// Wraps a store. Its calls wait for their turn, in the order in which they were made.
 #[derive(Debug)]

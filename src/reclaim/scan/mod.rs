@@ -37,11 +37,12 @@ use reach::Reach;
 /// Nodes read in one go: some seconds of work at the usual pace, and little to lose.
 const BATCH: usize = 512;
 
-/// Rows that wait for the disk at most, so that a fast store does not fill the memory within the second between two commits.
-const MOST_WAITING: usize = 8192;
+/// Rows that wait for the disk at most, so that a fast store does not fill the memory between two commits: some 20 MB.
+const MOST_WAITING: usize = 100_000;
 
-/// Between two commits: losing a second's work costs a second, and a sync for each batch would cost more.
-const COMMIT_EVERY: Duration = Duration::from_secs(1);
+/// Between two commits: losing ten seconds' work costs ten seconds, and nothing is asked while a commit is synced, which would
+/// cost more of the pace if it were often.
+const COMMIT_EVERY: Duration = Duration::from_secs(10);
 
 /// An interrupted scan that began longer ago is not gone on with: its ledgers were read too long before its owners
 /// to be worth it, and a new one takes no longer than what was lost.
