@@ -17,6 +17,7 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod document;
+pub mod drain;
 pub mod embed;
 #[cfg(test)]
 mod generated;
