@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::paths::Paths;
-use super::store::{MetaStore, StoreError, children_if_any, get_all};
+use super::store::{Kind, MetaStore, StoreError, children_if_any, create_with_parents, get_all};
 use crate::health::claim::{Claim, Owner, REASON_LIMIT};
 use crate::health::dir::printable;
 use crate::health::moment::Timestamp;
@@ -129,6 +129,54 @@ pub(super) fn summary(document: &[u8], others: u32) -> Summary {
     }
 }
 
+/// A drain's claim on a bookie, which keeps it read-only (`<root>/<instance>/claims/<bookie>/<job>`). Agents keep a bookie as it
+/// is while a claim of somebody else stands. Made again it changes nothing.
+///
+/// # Errors
+/// It could not be written, or it is not known whether it was.
+pub async fn claim_for_drain(
+    store: &dyn MetaStore,
+    (root, instance): (&str, &str),
+    bookie: &str,
+    job: &str,
+    since: Timestamp,
+) -> Result<(), StoreError> {
+    let path = format!("{}/{job}", Paths::new("", root, instance).claims_on(bookie));
+    let document = serde_json::json!({
+        "owner": format!("drain:{job}"),
+        "mode": Mode::ReadOnly.name(),
+        "reason": "its ledgers are being moved to other bookies",
+        "since": since.0,
+    });
+    let data = document.to_string().into_bytes();
+    match create_with_parents(store, &path, &data, Kind::Persistent).await {
+        Ok(_) | Err(StoreError::NodeExists) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends a drain's claim, and says whether another one, an agent's or an operator's included, still stands on the bookie.
+///
+/// # Errors
+/// It could not be ended, or it is not known whether it was.
+pub async fn end_claim_of_drain(
+    store: &dyn MetaStore,
+    (root, instance): (&str, &str),
+    bookie: &str,
+    job: &str,
+) -> Result<bool, StoreError> {
+    let top = Paths::new("", root, instance).claims_on(bookie);
+    match store.delete(&format!("{top}/{job}"), None).await {
+        Ok(()) | Err(StoreError::NoNode) => {}
+        Err(error) => return Err(error),
+    }
+    match store.get(&top).await {
+        Ok((document, stat)) => Ok(summary(&document, stat.children).claimed),
+        Err(StoreError::NoNode) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -175,6 +223,31 @@ mod tests {
             "r".repeat(900_000)
         );
         assert_eq!(claim("j1", long.as_bytes()).reason.len(), REASON_LIMIT);
+    }
+
+    #[tokio::test]
+    async fn a_drain_claims_and_lets_go() {
+        use crate::clock::Clock;
+        use crate::cluster::memory::Memory;
+        let store = Memory::new(Clock::manual()).connect();
+        let here = ("/dirkeeper", "i");
+        for _ in 0..2 {
+            let made = claim_for_drain(&store, here, "b:1", "d-1", Timestamp(5)).await;
+            made.unwrap();
+        }
+        let paths = Paths::new("/ledgers", "/dirkeeper", "i");
+        let found = foreign(&store, &paths, "b:1").await.unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].owner, Owner::Drain("d-1".to_owned()));
+        assert_eq!((found[0].mode, found[0].since), (Mode::ReadOnly, Timestamp(5)));
+        claim_for_drain(&store, here, "b:1", "d-2", Timestamp(6)).await.unwrap();
+        let ended = async |job| end_claim_of_drain(&store, here, "b:1", job).await.unwrap();
+        assert!(ended("d-1").await, "another stands");
+        assert!(!ended("d-2").await);
+        assert!(!ended("d-2").await, "it is gone already");
+        let agents = br#"{"version":1,"agent":{"x":1},"belowFloor":false}"#;
+        store.set("/dirkeeper/i/claims/b:1", agents, None).await.unwrap();
+        assert!(ended("d-2").await, "the agent's own stands");
     }
 
     #[test]

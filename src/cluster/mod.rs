@@ -17,6 +17,7 @@ pub mod leader;
 pub mod ledger;
 pub mod ledgers;
 mod lock;
+mod members;
 pub mod memory;
 mod paced;
 mod paths;
@@ -40,7 +41,9 @@ use std::time::Duration;
 use thiserror::Error;
 use tokio::time::timeout;
 
+pub use claims::{claim_for_drain, end_claim_of_drain};
 pub use lock::ModeLock;
+pub use members::{Members, admin_url, members};
 pub use paced::Paced;
 pub use paths::{check_bookie, check_name};
 pub use registration::{Endpoint, Place, endpoints, racks};
