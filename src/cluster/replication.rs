@@ -1,8 +1,10 @@
 //! Whether BookKeeper knows of ledgers with too few replicas: one node for each, four levels deep below
 //! `underreplication/ledgers` (`LedgerUnderreplicationManager`). Folders above them may be left empty.
 
+use std::collections::BTreeSet;
+
 use super::paths::Paths;
-use super::store::{MetaStore, StoreError, children_if_any};
+use super::store::{MetaStore, StoreError, children_if_any, get_all};
 
 /// Names of ledgers; everything else in there is a folder.
 const LEDGER: &str = "urL";
@@ -27,4 +29,83 @@ pub(super) async fn is_lacking(store: &dyn MetaStore, paths: &Paths) -> Result<b
         folders.extend(children.iter().map(|child| format!("{folder}/{child}")));
     }
     Ok(false)
+}
+
+/// Ledgers that BookKeeper waits to replicate because of one of these bookies, at most so many. Reads every such node: few
+/// where all is well.
+///
+/// # Errors
+/// One of them could not be read.
+pub async fn lacking_on(
+    store: &dyn MetaStore,
+    ledgers_root: &str,
+    bookies: &BTreeSet<String>,
+    most: usize,
+) -> Result<Vec<u64>, StoreError> {
+    let mut folders = vec![Paths::new(ledgers_root, "", "").under_replicated()];
+    let mut found = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let children = children_if_any(store, &folder).await?;
+        let (ledgers, below): (Vec<_>, Vec<_>) = (children.into_iter())
+            .map(|child| format!("{folder}/{child}"))
+            .partition(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with(LEDGER)));
+        folders.extend(below);
+        let nodes = get_all(store, &ledgers).await?;
+        for (path, node) in ledgers.iter().zip(nodes) {
+            let id = path.rsplit_once(LEDGER).and_then(|(_, id)| id.parse().ok());
+            if let (Some(id), Some((bytes, _))) = (id, node)
+                && names_one(&bytes, bookies)
+            {
+                found.push(id);
+            }
+            if found.len() == most {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether the text (`UnderreplicatedLedgerFormat`: lines of `replica: "ID"`) names one of them. One that cannot be read
+/// may.
+fn names_one(bytes: &[u8], bookies: &BTreeSet<String>) -> bool {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return true;
+    };
+    let quoted = text.split('"').skip(1).step_by(2);
+    quoted.into_iter().any(|name| bookies.contains(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::cluster::memory::Memory;
+    use crate::cluster::store::{Kind, create_with_parents};
+
+    #[tokio::test]
+    async fn whose_ledgers_wait() {
+        let store = Memory::new(Clock::manual()).connect();
+        let top = "/ledgers/underreplication/ledgers";
+        for (path, text) in [
+            ("0000/0000/0000/0001/urL0000000001", "replica: \"a:1\"\nctime: 5\n"),
+            ("0000/0000/0000/0002/urL0000000002", "replica: \"b:1\"\nreplica: \"a:1\"\n"),
+            ("0000/0000/0000/0003/urL0000000003", "replica: \"aa:1\"\n"),
+            ("0000/0000/0000/0004", ""),
+        ] {
+            let path = format!("{top}/{path}");
+            let made = create_with_parents(&store, &path, text.as_bytes(), Kind::Persistent).await;
+            made.unwrap();
+        }
+        let on = async |name: &str, most| {
+            let bookies = BTreeSet::from([name.to_owned()]);
+            let mut found = lacking_on(&store, "/ledgers", &bookies, most).await.unwrap();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!(on("a:1", 10).await, [1, 2]);
+        assert_eq!(on("b:1", 10).await, [2]);
+        assert_eq!(on("a", 10).await, [] as [u64; 0]);
+        assert_eq!(on("a:1", 1).await.len(), 1);
+    }
 }
