@@ -38,9 +38,10 @@ pub fn show(config: &Config) -> String {
     for webhook in &origin.webhooks {
         section(&mut text, Section::Webhook, webhook);
     }
-    let mut reclaim = Key::all_in(Section::Reclaim);
-    if reclaim.any(|key| origin.node.slot(key).is_set()) {
-        section(&mut text, Section::Reclaim, &origin.node);
+    for commands in [Section::Reclaim, Section::Drain] {
+        if Key::all_in(commands).any(|key| origin.node.slot(key).is_set()) {
+            section(&mut text, commands, &origin.node);
+        }
     }
     text.truncate(text.trim_end().len());
     text.push('\n');

@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::de::{DeArray, DeString, DeTable, DeValue};
 
 use super::bookie_conf;
-use super::keys::{KEYS, Key, LATER, Section, join};
+use super::keys::{KEYS, Key, Section, join};
 use super::layer::{Layer, Slot};
 use super::problem::{Place, Problems, Wrong};
 use super::value::nearest;
@@ -259,10 +259,6 @@ fn shortened(line: &str) -> String {
 
 /// Why a key is not one, with the best guess of what was meant.
 fn unknown(section: Section, header: &str, name: &str) -> Wrong {
-    let path = join(section.name(), name);
-    if LATER.contains(&path.as_str()) {
-        return not_yet();
-    }
     let no_key = "there is no such key";
     if let Some(ours) = bookie_conf::equivalent(name) {
         return Wrong::new(

@@ -24,10 +24,11 @@ pub(super) enum Section {
     Textfile,
     Alertmanager,
     Reclaim,
+    Drain,
 }
 
 impl Section {
-    pub(super) const ALL: [Section; 12] = [
+    pub(super) const ALL: [Section; 13] = [
         Section::Top,
         Section::Thresholds,
         Section::Probe,
@@ -40,6 +41,7 @@ impl Section {
         Section::Textfile,
         Section::Alertmanager,
         Section::Reclaim,
+        Section::Drain,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -56,6 +58,7 @@ impl Section {
             Section::Textfile => "textfile",
             Section::Alertmanager => "alertmanager",
             Section::Reclaim => "reclaim",
+            Section::Drain => "drain",
         }
     }
 
@@ -121,6 +124,10 @@ impl Section {
             Section::Reclaim => {
                 "What `dirkeeper reclaim` takes from here where its command line says nothing; the agent \
                  itself reclaims nothing. See reclaim.md."
+            }
+            Section::Drain => {
+                "What `dirkeeper drain` takes from here where its command line says nothing; the agent \
+                 itself drains nothing. See drain.md."
             }
         }
     }
@@ -458,6 +465,18 @@ keys! {
         ReclaimBrokerToken "broker_token_file", Kind::Path, Eg("\"/etc/dirkeeper/broker.token\""), Reload,
             "File with the token for the brokers.";
     }
+    Drain {
+        DrainMaxBytes "max_bytes_per_second", BYTES, Is("\"100MiB\""), Reload,
+            "Bytes a second from each bookie that is emptied, and to each that takes them, by all workers together; 0B for no limit. A job keeps what it began with until `drain set` changes it.";
+        DrainRequests "max_requests_per_second", PER_SECOND, Is("1000"), Reload,
+            "At most so many requests in a second to ZooKeeper by each worker, every step of a transaction counted.";
+        DrainWorkers "workers", Kind::Count { min: 1, max: 256 }, Is("8"), Reload,
+            "Ledgers that one `drain run` copies at a time.";
+        DrainReaderGate "reader_gate", Kind::Choice(&["refuse", "per-ledger"]), Is("\"refuse\""), Reload,
+            "What is done about readers that keep a ledger's old bookies in memory: a job that moves two replicas of a fragment is refused, or the sources keep each ledger until its readers are known to be safe.";
+        DrainUnloadAfter "unload_after", PERIOD, Is("\"10m\""), Reload,
+            "With --open-ledgers unload: how long the writer of an open ledger is waited for before its topic is unloaded.";
+    }
 }
 
 impl Key {
@@ -505,9 +524,6 @@ pub(super) fn join(section: &str, name: &str) -> String {
         format!("{section}.{name}")
     }
 }
-
-/// Words that the configuration format has, and this version does not understand.
-pub(super) const LATER: [&str; 1] = ["drain"];
 
 #[cfg(test)]
 mod tests {

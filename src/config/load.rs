@@ -234,13 +234,14 @@ fn bookie_file(sources: &Sources, node: &Layer) -> Option<Slot> {
 }
 
 /// Sections of the agent itself.
-const ONCE: [Section; 6] = [
+const ONCE: [Section; 7] = [
     Section::Top,
     Section::Events,
     Section::ZooKeeper,
     Section::Textfile,
     Section::Alertmanager,
     Section::Reclaim,
+    Section::Drain,
 ];
 
 /// Everything that is there once, with defaults.

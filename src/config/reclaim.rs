@@ -83,6 +83,20 @@ pub struct ReclaimConfig {
 /// # Errors
 /// All that is wrong with the files.
 pub fn load_reclaim(sources: &ReclaimSources) -> Result<ReclaimConfig, Problems> {
+    read(sources).map(config)
+}
+
+/// What the files say, for commands that work on a cluster and watch nothing.
+pub(super) struct Read {
+    pub(super) node: Layer,
+    pub(super) zookeeper: Option<ZooKeeperConfig>,
+    pub(super) unsupported: Option<String>,
+    pub(super) state_dir: Option<PathBuf>,
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// Reads the files.
+pub(super) fn read(sources: &ReclaimSources) -> Result<Read, Problems> {
     let mut problems = Problems::default();
     let file = own_file(sources);
     let mut settings = FileSettings::default();
@@ -116,13 +130,13 @@ pub fn load_reclaim(sources: &ReclaimSources) -> Result<ReclaimConfig, Problems>
     if !problems.errors.is_empty() {
         return Err(problems);
     }
-    Ok(config(
-        &node,
+    Ok(Read {
+        node,
         zookeeper,
         unsupported,
         state_dir,
-        problems.warnings,
-    ))
+        warnings: problems.warnings,
+    })
 }
 
 /// Which file of ours is read: the default one only if it is there.
@@ -174,13 +188,14 @@ fn state_dir(
     }
 }
 
-fn config(
-    node: &Layer,
-    zookeeper: Option<ZooKeeperConfig>,
-    unsupported: Option<String>,
-    state_dir: Option<PathBuf>,
-    warnings: Vec<Problem>,
-) -> ReclaimConfig {
+fn config(read: Read) -> ReclaimConfig {
+    let Read {
+        node,
+        zookeeper,
+        unsupported,
+        state_dir,
+        warnings,
+    } = read;
     let slot = |key| node.slot(key);
     let time = |key| slot(key).duration().unwrap_or_default();
     let count = |key| slot(key).count().unwrap_or(1);

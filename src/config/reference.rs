@@ -2,7 +2,7 @@
 //! keys. A test fails when the files in the repository differ; `UPDATE=1` rewrites them.
 
 use super::bookie_conf::{PROPERTIES, Use};
-use super::keys::{Change, KEYS, LATER, Preset, Row, Section};
+use super::keys::{Change, KEYS, Preset, Row, Section};
 
 /// Widest line of a comment in the reference file.
 const WIDTH: usize = 98;
@@ -80,12 +80,6 @@ pub fn documentation() -> String {
         };
         text.push_str(&format!("| `{}` | {used} |\n", row.name));
     }
-    text.push_str("\n## Not in this version\n\n");
-    let later: Vec<String> = LATER.iter().map(|word| format!("`{word}`")).collect();
-    text.push_str(&format!(
-        "{} are part of the format and are refused by this version.\n",
-        later.join(", ")
-    ));
     text
 }
 

@@ -419,6 +419,12 @@ fn duration(text: &str, min: u64, max: u64, zero: bool) -> Result<Duration, Wron
     ))
 }
 
+/// A size as the configuration writes it, such as `100MiB`; none if it is none.
+#[must_use]
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    size(text).ok()
+}
+
 /// Bytes from a whole number with a unit. `"1GiB"` is 2^30 bytes, `"1GB"` 10^9.
 fn size(text: &str) -> Result<u64, Wrong> {
     let text = text.trim();

@@ -1,0 +1,200 @@
+//! `drain cancel` and `drain finish`.
+
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::args::{CancelArguments, FinishArguments, Form};
+use super::cluster::{Cluster, exit_of, of_job};
+use super::hand::Hand;
+use super::plan::{scan_line, words};
+use crate::cli::block_on;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::terminal::print;
+use crate::drain::end::{EndError, Left, delete_cookie, left};
+use crate::drain::hold::{Admins, Hold, Registered};
+use crate::drain::job::{Job, Phase, Progress};
+
+/// Ledgers that are named in a sentence.
+const NAMED: usize = 10;
+
+/// `drain cancel`.
+pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
+    let _log = super::log();
+    block_on::<_, Failure>(async {
+        let cluster = Cluster::open(&arguments.cluster).await?;
+        let job = cluster.job(Some(&arguments.job)).await?;
+        if !arguments.execute {
+            let bookies = words(&job.bookies);
+            print(&format!(
+                "would give up job {}, which is {}, and make {bookies} writable; with --execute\n",
+                job.id,
+                job.phase.name()
+            ))?;
+            return Ok(Exit::Ok);
+        }
+        cluster.jobs.cancel(&job.id).await.map_err(of_job)?;
+        let admins: Admins = arguments.admins.iter().cloned().collect();
+        let hold = hold(&cluster, &job, &admins);
+        let mut exit = Exit::Ok;
+        for bookie in &job.bookies {
+            let told = match hold.leave(bookie).await {
+                Ok(true) => format!("{bookie} is writable\n"),
+                Ok(false) => format!("{bookie} is left as it is: another claim stands, or it does not run\n"),
+                Err(error) => {
+                    exit = Exit::FAILED;
+                    format!("{bookie} may still be read-only: {}\n", crate::report::text(&error))
+                }
+            };
+            print(&told)?;
+        }
+        print(&format!("job {} is cancelled; what was moved stays moved\n", job.id))?;
+        Ok(exit)
+    })
+}
+
+/// `drain finish`: 0 only if the bookies can be stopped.
+pub(super) fn finish(arguments: &FinishArguments) -> Result<Exit, Failure> {
+    let _log = super::log();
+    block_on::<_, Failure>(async {
+        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut hand = Hand::new()?;
+        let job = cluster.job(Some(&arguments.job)).await?;
+        if job.phase == Phase::Cancelled {
+            let error = anyhow::anyhow!("job {} was cancelled", job.id);
+            return Err(Failure::new(Exit::FAILED, error));
+        }
+        let left = look(&cluster, &job, arguments.execute, &mut hand).await?;
+        let is_safe = arguments.readers_safe || job.phase == Phase::Finished;
+        if !left.is_nothing() || !is_safe {
+            print(&told(arguments.output, &job, &left, is_safe))?;
+            return Ok(Exit::FAILED);
+        }
+        if arguments.execute {
+            cluster.jobs.finished(&job.id).await.map_err(of_job)?;
+        }
+        print(&told(arguments.output, &job, &left, true))?;
+        if arguments.delete_cookies {
+            cookies(&cluster, &job, arguments.execute).await?;
+        }
+        Ok(Exit::Ok)
+    })
+}
+
+async fn look(
+    cluster: &Cluster,
+    job: &Job,
+    execute: bool,
+    hand: &mut Hand,
+) -> Result<Left, Failure> {
+    let (progress, seen) = watch::channel(Progress::default());
+    let work = left(&*cluster.store, &cluster.place, &cluster.jobs, job, execute, &progress);
+    let found = hand.follow(work, || scan_line(*seen.borrow())).await?;
+    found.map_err(of_end)
+}
+
+fn hold<'a>(cluster: &'a Cluster, job: &'a Job, admins: &'a Admins) -> Hold<'a> {
+    Hold {
+        store: &*cluster.store,
+        place: &cluster.place,
+        job: &job.id,
+        admins,
+        clock: &cluster.clock,
+    }
+}
+
+/// Deletes the cookies, ends the claims, and forgets the job when all is done.
+async fn cookies(cluster: &Cluster, job: &Job, execute: bool) -> Result<(), Failure> {
+    let admins = Admins::new();
+    let hold = hold(cluster, job, &admins);
+    for bookie in &job.bookies {
+        let registered = hold.registered(bookie).await;
+        let registered = registered.map_err(|error| Failure::new(Exit::FAILED, error))?;
+        if registered != Registered::Absent {
+            let bookie = bookie.clone();
+            let error = EndError::Runs { bookie };
+            return Err(Failure::new(Exit::FAILED, error));
+        }
+    }
+    if !execute {
+        return print("would delete their cookies and forget the job; with --execute\n");
+    }
+    for bookie in &job.bookies {
+        let deleted = delete_cookie(&*cluster.store, &cluster.place, bookie).await;
+        deleted.map_err(of_end)?;
+        let ended = hold.forget(bookie).await;
+        ended.map_err(|error| Failure::new(Exit::FAILED, error))?;
+        print(&format!("the cookie of {bookie} is deleted\n"))?;
+    }
+    cluster.jobs.forget(&job.id).await.map_err(of_job)?;
+    print(&format!("job {} is forgotten\n", job.id))
+}
+
+fn of_end(error: EndError) -> Failure {
+    match error {
+        EndError::Job(error) => of_job(error),
+        EndError::Store { ref source, .. } => Failure::new(exit_of(source), error),
+        EndError::Runs { .. } => Failure::new(Exit::FAILED, error),
+    }
+}
+
+fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
+    let can_stop = left.is_nothing() && is_safe;
+    if form == Form::Json {
+        let document = json!({
+            "job": job.id,
+            "bookies": job.bookies,
+            "safeToStop": can_stop,
+            "tasks": left.tasks,
+            "ledgers": left.ledgers,
+            "newTasks": left.added,
+            "unreadable": left.unreadable.count,
+            "underReplicated": left.lacking,
+            "readersSafe": is_safe,
+        });
+        return document.to_string() + "\n";
+    }
+    if can_stop {
+        return format!(
+            "safe to stop: {}; no metadata names them\n",
+            words(&job.bookies)
+        );
+    }
+    let mut text = format!("not safe to stop: {}\n", words(&job.bookies));
+    if left.tasks != 0 {
+        text.push_str(&format!(
+            "  {} tasks are left: 'dirkeeper drain status --job {}' says why\n",
+            left.tasks, job.id
+        ));
+    }
+    if left.ledgers != 0 {
+        text.push_str(&format!("  {} ledgers name them", left.ledgers));
+        match left.added {
+            0 => text.push('\n'),
+            added => text.push_str(&format!(", and {added} of them have a task only now\n")),
+        }
+    }
+    if left.unreadable.count != 0 {
+        let some = left.unreadable.some.iter().take(NAMED);
+        let some: Vec<String> = some.map(|(id, why)| format!("{id} ({why})")).collect();
+        text.push_str(&format!(
+            "  the metadata of {} ledgers is not understood, and may name them: {}\n",
+            left.unreadable.count,
+            some.join(", ")
+        ));
+    }
+    if !left.lacking.is_empty() {
+        let some: Vec<String> = left.lacking.iter().take(NAMED).map(u64::to_string).collect();
+        text.push_str(&format!(
+            "  BookKeeper waits to replicate {} ledgers because of them: {}\n",
+            left.lacking.len(),
+            some.join(", ")
+        ));
+    }
+    if left.is_nothing() {
+        text.push_str(
+            "  no metadata names them, but readers may still ask them: say --readers-safe when every \
+             broker reads changed metadata, was restarted, or has unloaded the topics that were moved\n",
+        );
+    }
+    text
+}
