@@ -17,7 +17,9 @@ pub mod clock;
 pub mod cluster;
 pub mod config;
 pub mod document;
+pub mod drain;
 pub mod embed;
+pub mod failpoint;
 #[cfg(test)]
 mod generated;
 pub mod health;

@@ -1,0 +1,1 @@
+//! Works on a job.
