@@ -15,6 +15,7 @@ pub mod floor;
 mod histories;
 pub mod leader;
 pub mod ledger;
+pub mod ledgers;
 mod lock;
 pub mod memory;
 mod paced;
@@ -42,7 +43,7 @@ use tokio::time::timeout;
 pub use lock::ModeLock;
 pub use paced::Paced;
 pub use paths::{check_bookie, check_name};
-pub use registration::{Endpoint, endpoints};
+pub use registration::{Endpoint, Place, endpoints, racks};
 pub use snapshot_file::{SnapshotError, SnapshotFile};
 pub use zookeeper::{Servers, Tls, ZooKeeper};
 

@@ -12,11 +12,11 @@ use crate::health::beside::Registration;
 
 /// Where a bookie is, as Pulsar's operators said.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub struct Place {
     /// Its rack.
-    pub(super) rack: Option<String>,
+    pub rack: Option<String>,
     /// Its isolation group.
-    pub(super) group: Option<String>,
+    pub group: Option<String>,
 }
 
 /// One service of a bookie, such as `httpserver` or `bookie`.
@@ -69,7 +69,7 @@ struct RackDocument {
 ///
 /// # Errors
 /// It is no such map, in words.
-pub(super) fn racks(bytes: &[u8]) -> Result<BTreeMap<String, Place>, String> {
+pub fn racks(bytes: &[u8]) -> Result<BTreeMap<String, Place>, String> {
     // Pulsar makes the node empty.
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(BTreeMap::new());

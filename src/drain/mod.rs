@@ -1,6 +1,11 @@
-//! Moves what bookies hold to others while they run, so that they can be taken away.
+//! Emptying running bookies, so that they can be taken away in batches (bookkeeper #3456): what lies on them is copied byte
+//! for byte to others, and then the metadata of each ledger names those instead. `plan` decides and is pure; `job` is
+//! what a job leaves in the metadata store, so that any machine can go on with it; `worker` goes on with it, within the
+//! bounds of `throttle` and under the `lock` of each ledger, and dies at each `failpoint` in tests.
 
 pub mod failpoint;
+pub mod job;
 mod lock;
+pub mod plan;
 pub mod throttle;
 pub mod worker;
