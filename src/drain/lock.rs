@@ -34,7 +34,7 @@ pub(super) enum NotHeld {
     /// Somebody else has it.
     Busy,
     /// Another step of the transaction failed, counted without those of the lock.
-    Step(usize, StoreError),
+    Step(usize),
     /// The store says so, or nothing.
     Store(StoreError),
 }
@@ -127,7 +127,7 @@ impl LedgerLock {
             Err(StoreError::Step { at, source }) => {
                 self.open = false;
                 return Err(match at.checked_sub(own.len()) {
-                    Some(at) => NotHeld::Step(at, *source),
+                    Some(at) => NotHeld::Step(at),
                     None if *source == StoreError::NodeExists => NotHeld::Busy,
                     None => NotHeld::Store(*source),
                 });
@@ -249,7 +249,7 @@ mod tests {
             version: 0,
         };
         let told = take(&one, &[op]).await;
-        assert!(matches!(told, Err(NotHeld::Step(0, StoreError::NoNode))));
+        assert!(matches!(told, Err(NotHeld::Step(0))));
         assert_eq!(one.stat(PATH).await, Ok(None));
     }
 

@@ -103,7 +103,11 @@ impl State {
         }
         let is_slow = SLOW.as_secs_f64().max(TIMES_SLOWER * self.fastest) < self.average;
         self.answers = 0;
-        if is_slow { self.limit / 2 } else { self.limit + 1 }
+        if is_slow {
+            self.limit / 2
+        } else {
+            self.limit + 1
+        }
     }
 }
 

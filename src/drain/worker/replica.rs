@@ -104,9 +104,7 @@ impl Replica {
         about: usize,
     ) -> Result<Vec<u8>, BookieError> {
         self.read.take(about).await;
-        let told = self
-            .asked(async || self.bookie.read_entry(ledger, entry).await)
-            .await;
+        let told = self.asked(|| self.bookie.read_entry(ledger, entry)).await;
         let bytes = told.as_ref().map_or(0, Vec::len);
         if about < bytes {
             self.read.add(bytes - about);
@@ -125,7 +123,7 @@ impl Replica {
         raw: &[u8],
     ) -> Result<(), BookieError> {
         self.write.take(raw.len()).await;
-        self.asked(async || self.bookie.add_entry(ledger, entry, key, raw).await)
+        self.asked(|| self.bookie.add_entry(ledger, entry, key, raw))
             .await
     }
 
@@ -156,10 +154,10 @@ impl Replica {
         }
     }
 
-    async fn asked<T>(
-        &self,
-        ask: impl AsyncFn() -> Result<T, BookieError>,
-    ) -> Result<T, BookieError> {
+    async fn asked<T, F>(&self, ask: impl Fn() -> F) -> Result<T, BookieError>
+    where
+        F: Future<Output = Result<T, BookieError>>,
+    {
         let mut waits = Backoff::new(BUSY_WAITS.0, BUSY_WAITS.1);
         for last in 1..=BUSY_TRIES {
             let turn = self.gate.enter().await;
