@@ -19,6 +19,7 @@ pub mod config;
 pub mod document;
 pub mod drain;
 pub mod embed;
+pub mod failpoint;
 #[cfg(test)]
 mod generated;
 pub mod health;

@@ -12,6 +12,7 @@ use clap::builder::styling::{AnsiColor, Styles};
 use clap::builder::{OsStringValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::drain::args::DrainCommand;
 use super::help;
 use super::reclaim::args::ReclaimCommand;
 use super::simulate::Semantics;
@@ -106,6 +107,15 @@ pub enum Command {
         disable_help_subcommand = true
     )]
     Reclaim(Box<ReclaimCommand>),
+    /// Move everything off running bookies, so that they can be taken away
+    #[command(
+        subcommand,
+        long_about = super::drain::help::DRAIN,
+        after_long_help = super::drain::help::DRAIN_END,
+        arg_required_else_help = true,
+        disable_help_subcommand = true
+    )]
+    Drain(Box<DrainCommand>),
     /// Print a completion script for a shell
     #[command(after_long_help = help::COMPLETIONS_END)]
     Completions(CompletionsArguments),

@@ -6,6 +6,7 @@
 pub mod accept;
 pub mod args;
 pub mod check;
+pub mod drain;
 pub mod events;
 pub mod exit;
 pub mod explain;
@@ -97,6 +98,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         Command::Hook(command) => hook::run(command),
         Command::Simulate(arguments) => simulation::run(&arguments),
         Command::Reclaim(command) => reclaim::run(&command),
+        Command::Drain(command) => drain::run(&command),
         Command::Completions(arguments) => manual::completions(&arguments),
         Command::Man => manual::man(),
     }

@@ -239,14 +239,22 @@ mod tests {
         let found = foreign(&store, &paths, "b:1").await.unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].owner, Owner::Drain("d-1".to_owned()));
-        assert_eq!((found[0].mode, found[0].since), (Mode::ReadOnly, Timestamp(5)));
-        claim_for_drain(&store, here, "b:1", "d-2", Timestamp(6)).await.unwrap();
+        assert_eq!(
+            (found[0].mode, found[0].since),
+            (Mode::ReadOnly, Timestamp(5))
+        );
+        claim_for_drain(&store, here, "b:1", "d-2", Timestamp(6))
+            .await
+            .unwrap();
         let ended = async |job| end_claim_of_drain(&store, here, "b:1", job).await.unwrap();
         assert!(ended("d-1").await, "another stands");
         assert!(!ended("d-2").await);
         assert!(!ended("d-2").await, "it is gone already");
         let agents = br#"{"version":1,"agent":{"x":1},"belowFloor":false}"#;
-        store.set("/dirkeeper/i/claims/b:1", agents, None).await.unwrap();
+        store
+            .set("/dirkeeper/i/claims/b:1", agents, None)
+            .await
+            .unwrap();
         assert!(ended("d-2").await, "the agent's own stands");
     }
 

@@ -98,7 +98,10 @@ pub async fn admin_url(
         };
         let all = endpoints(&bytes)?;
         let (id, protocol) = ADMIN;
-        let Some(admin) = all.iter().find(|one| one.id == id || one.protocol == protocol) else {
+        let Some(admin) = all
+            .iter()
+            .find(|one| one.id == id || one.protocol == protocol)
+        else {
             return Ok(None);
         };
         // An admin server that listens everywhere is where the bookie is.
@@ -150,7 +153,9 @@ mod tests {
             ("/dirkeeper/i/agents/c:1", b"garbage"),
         ])
         .await;
-        let found = members(&store, "/x/ledgers", "/dirkeeper", "i").await.unwrap();
+        let found = members(&store, "/x/ledgers", "/dirkeeper", "i")
+            .await
+            .unwrap();
         let set = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         assert_eq!(
             found,

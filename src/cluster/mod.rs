@@ -46,8 +46,8 @@ pub use lock::ModeLock;
 pub use members::{Members, admin_url, members};
 pub use paced::Paced;
 pub use paths::{check_bookie, check_name};
-pub use replication::lacking_on;
 pub use registration::{Endpoint, Place, endpoints, racks};
+pub use replication::lacking_on;
 pub use snapshot_file::{SnapshotError, SnapshotFile};
 pub use zookeeper::{Servers, Tls, ZooKeeper};
 

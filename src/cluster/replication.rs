@@ -48,7 +48,11 @@ pub async fn lacking_on(
         let children = children_if_any(store, &folder).await?;
         let (ledgers, below): (Vec<_>, Vec<_>) = (children.into_iter())
             .map(|child| format!("{folder}/{child}"))
-            .partition(|path| path.rsplit('/').next().is_some_and(|name| name.starts_with(LEDGER)));
+            .partition(|path| {
+                path.rsplit('/')
+                    .next()
+                    .is_some_and(|name| name.starts_with(LEDGER))
+            });
         folders.extend(below);
         let nodes = get_all(store, &ledgers).await?;
         for (path, node) in ledgers.iter().zip(nodes) {
@@ -88,8 +92,14 @@ mod tests {
         let store = Memory::new(Clock::manual()).connect();
         let top = "/ledgers/underreplication/ledgers";
         for (path, text) in [
-            ("0000/0000/0000/0001/urL0000000001", "replica: \"a:1\"\nctime: 5\n"),
-            ("0000/0000/0000/0002/urL0000000002", "replica: \"b:1\"\nreplica: \"a:1\"\n"),
+            (
+                "0000/0000/0000/0001/urL0000000001",
+                "replica: \"a:1\"\nctime: 5\n",
+            ),
+            (
+                "0000/0000/0000/0002/urL0000000002",
+                "replica: \"b:1\"\nreplica: \"a:1\"\n",
+            ),
             ("0000/0000/0000/0003/urL0000000003", "replica: \"aa:1\"\n"),
             ("0000/0000/0000/0004", ""),
         ] {
@@ -99,7 +109,9 @@ mod tests {
         }
         let on = async |name: &str, most| {
             let bookies = BTreeSet::from([name.to_owned()]);
-            let mut found = lacking_on(&store, "/ledgers", &bookies, most).await.unwrap();
+            let mut found = lacking_on(&store, "/ledgers", &bookies, most)
+                .await
+                .unwrap();
             found.sort_unstable();
             found
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::keys::Key;
 use super::problem::{Problem, Problems};
-use super::reclaim::{ReclaimSources, Read, read};
+use super::reclaim::{Read, ReclaimSources, read};
 use super::zookeeper::ZooKeeperConfig;
 
 /// What counts for `dirkeeper drain` where its command line says nothing.

@@ -119,7 +119,11 @@ mod tests {
     #[tokio::test]
     async fn bookies_say_what_they_have_or_why_not() {
         let store = Arc::new(Memory::new(Clock::manual()).connect());
-        let (one, other, strict) = (Fake::start().await, Fake::start().await, Fake::start().await);
+        let (one, other, strict) = (
+            Fake::start().await,
+            Fake::start().await,
+            Fake::start().await,
+        );
         one.has_space(100, 60);
         strict.fail(502);
         let gone = Fake::start().await;

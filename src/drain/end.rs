@@ -121,7 +121,10 @@ pub async fn delete_cookie(
     for list in ["available", "available/readonly"] {
         let path = format!("{root}/{list}/{bookie}");
         let there = store.stat(&path).await;
-        if there.map_err(|source| EndError::Store { path, source })?.is_some() {
+        if there
+            .map_err(|source| EndError::Store { path, source })?
+            .is_some()
+        {
             let bookie = bookie.to_owned();
             return Err(EndError::Runs { bookie });
         }

@@ -159,14 +159,20 @@ impl Hold<'_> {
         let there = async |list: &str| {
             let path = format!("{}/{list}/{bookie}", self.place.ledgers_root);
             let stat = self.store.stat(&path).await;
-            let stat = stat.map_err(|source| failed("look for the registration of", bookie, source));
+            let stat =
+                stat.map_err(|source| failed("look for the registration of", bookie, source));
             Ok::<_, HoldError>(stat?.is_some())
         };
-        Ok(match (there("available").await?, there("available/readonly").await?) {
-            (true, _) => Registered::Writable,
-            (false, true) => Registered::ReadOnly,
-            (false, false) => Registered::Absent,
-        })
+        Ok(
+            match (
+                there("available").await?,
+                there("available/readonly").await?,
+            ) {
+                (true, _) => Registered::Writable,
+                (false, true) => Registered::ReadOnly,
+                (false, false) => Registered::Absent,
+            },
+        )
     }
 
     async fn order(&self, bookie: &str, read_only: bool) -> Result<bool, HoldError> {

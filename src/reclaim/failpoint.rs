@@ -1,8 +1,10 @@
-//! Every step of marking, sweeping and undoing at which the process can die with something done and something not. Tests
-//! have it die at each of them, in the process and, by `DIRKEEPER_FAIL_AT` in builds for debugging, for real.
+//! Every step of marking, sweeping and undoing at which the process can die with something done and something not. See
+//! the leaf `failpoint`.
 
-use std::fmt;
-use std::sync::Arc;
+use crate::failpoint::Step;
+
+/// What happens at them.
+pub type Failpoints = crate::failpoint::Failpoints<Failpoint>;
 
 /// The steps, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,37 +76,8 @@ impl Failpoint {
     }
 }
 
-/// What happens at the steps: nothing, unless somebody wants to see the process die.
-#[derive(Clone, Default)]
-pub struct Failpoints {
-    dies: Option<Arc<dyn Fn(Failpoint) -> bool + Send + Sync>>,
-}
-
-impl fmt::Debug for Failpoints {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "Failpoints({})", self.dies.is_some())
-    }
-}
-
-impl Failpoints {
-    /// Asks at each step. Where the answer is yes, the work never goes on: whoever asked drops it.
-    #[must_use]
-    pub fn new(dies: impl Fn(Failpoint) -> bool + Send + Sync + 'static) -> Failpoints {
-        Failpoints {
-            dies: Some(Arc::new(dies)),
-        }
-    }
-
-    /// A step is reached.
-    pub(super) async fn reach(&self, point: Failpoint) {
-        #[cfg(debug_assertions)]
-        if std::env::var_os("DIRKEEPER_FAIL_AT").is_some_and(|name| name == point.name()) {
-            std::process::abort();
-        }
-        if let Some(dies) = &self.dies
-            && dies(point)
-        {
-            std::future::pending::<()>().await;
-        }
+impl Step for Failpoint {
+    fn name(self) -> &'static str {
+        Failpoint::name(self)
     }
 }

@@ -33,6 +33,7 @@ pub(crate) const LEAVES: &[(&str, &[&str])] = &[
     ("child", &["mutation"]),
     ("clock", &["health"]),
     ("document", &["health", "generated"]),
+    ("failpoint", &[]),
     // Tests only.
     ("generated", &[]),
     ("http_client", &["backoff", "clock", "mutation"]),
@@ -209,6 +210,14 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
     ),
     ("src/reclaim/sweep/mod.rs", "the pace of its deletions"),
+    (
+        "src/drain/throttle.rs",
+        "bytes of a second that are used up",
+    ),
+    (
+        "src/drain/worker/",
+        "the waits between two tries, of a lister that is silent, and between two looks at what has to wait",
+    ),
     (
         "src/reclaim/scan/reach.rs",
         "the waits between two tries, and how long a store may be out of reach",

@@ -105,7 +105,8 @@ impl Cluster {
             1 => Ok(going.remove(0)),
             0 => {
                 let error = anyhow::anyhow!("no job goes on in this cluster");
-                Err(Failure::new(Exit::FAILED, error).remedy("begin one with 'dirkeeper drain start'"))
+                Err(Failure::new(Exit::FAILED, error)
+                    .remedy("begin one with 'dirkeeper drain start'"))
             }
             _ => {
                 let ids: Vec<&str> = going.iter().map(|job| job.id.as_str()).collect();
@@ -227,8 +228,8 @@ fn secured(bookies: Bookies, arguments: &ClusterArguments) -> Result<Bookies, Fa
 pub(super) fn file(path: &Path) -> Result<String, Failure> {
     use std::io::Read;
     let mut text = String::new();
-    let read = std::fs::File::open(path)
-        .and_then(|file| file.take(LARGEST).read_to_string(&mut text));
+    let read =
+        std::fs::File::open(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
     read.map_err(|error| Failure::io(format!("cannot read {}", shown(path)), error))?;
     Ok(text)
 }

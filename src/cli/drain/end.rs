@@ -39,15 +39,23 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
         for bookie in &job.bookies {
             let told = match hold.leave(bookie).await {
                 Ok(true) => format!("{bookie} is writable\n"),
-                Ok(false) => format!("{bookie} is left as it is: another claim stands, or it does not run\n"),
+                Ok(false) => {
+                    format!("{bookie} is left as it is: another claim stands, or it does not run\n")
+                }
                 Err(error) => {
                     exit = Exit::FAILED;
-                    format!("{bookie} may still be read-only: {}\n", crate::report::text(&error))
+                    format!(
+                        "{bookie} may still be read-only: {}\n",
+                        crate::report::text(&error)
+                    )
                 }
             };
             print(&told)?;
         }
-        print(&format!("job {} is cancelled; what was moved stays moved\n", job.id))?;
+        print(&format!(
+            "job {} is cancelled; what was moved stays moved\n",
+            job.id
+        ))?;
         Ok(exit)
     })
 }
@@ -87,7 +95,14 @@ async fn look(
     hand: &mut Hand,
 ) -> Result<Left, Failure> {
     let (progress, seen) = watch::channel(Progress::default());
-    let work = left(&*cluster.store, &cluster.place, &cluster.jobs, job, execute, &progress);
+    let work = left(
+        &*cluster.store,
+        &cluster.place,
+        &cluster.jobs,
+        job,
+        execute,
+        &progress,
+    );
     let found = hand.follow(work, || scan_line(*seen.borrow())).await?;
     found.map_err(of_end)
 }
@@ -183,7 +198,12 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
         ));
     }
     if !left.lacking.is_empty() {
-        let some: Vec<String> = left.lacking.iter().take(NAMED).map(u64::to_string).collect();
+        let some: Vec<String> = left
+            .lacking
+            .iter()
+            .take(NAMED)
+            .map(u64::to_string)
+            .collect();
         text.push_str(&format!(
             "  BookKeeper waits to replicate {} ledgers because of them: {}\n",
             left.lacking.len(),

@@ -4,8 +4,8 @@
 pub mod args;
 mod cluster;
 mod end;
-pub(super) mod help;
 mod hand;
+pub(super) mod help;
 mod plan;
 mod run;
 mod start;

@@ -126,7 +126,10 @@ impl Plan {
         );
         for (bookie, source) in &survey.sources {
             let bytes = bytes_text(source.bytes);
-            text.push_str(&format!("  {bookie}: {} fragments, {bytes}\n", source.fragments));
+            text.push_str(&format!(
+                "  {bookie}: {} fragments, {bytes}\n",
+                source.fragments
+            ));
         }
         if survey.open.count + survey.in_recovery.count != 0 {
             text.push_str(&format!(
@@ -144,7 +147,9 @@ impl Plan {
             None => text.push_str("bytes a second are not limited\n"),
         }
         for (bookie, why) in &self.around.silent {
-            text.push_str(&format!("{bookie} was asked for its space and gave none: {why}\n"));
+            text.push_str(&format!(
+                "{bookie} was asked for its space and gave none: {why}\n"
+            ));
         }
         match self.blockers.len() {
             0 => text.push_str("nothing is in the way\n"),

@@ -52,15 +52,14 @@ fn intention(plan: &Plan) -> String {
 }
 
 /// The job, new or as an interrupted start left it.
-async fn begin(
-    cluster: &Cluster,
-    arguments: &StartArguments,
-    plan: &Plan,
-) -> Result<Job, Failure> {
+async fn begin(cluster: &Cluster, arguments: &StartArguments, plan: &Plan) -> Result<Job, Failure> {
     let all = cluster.jobs.list().await.map_err(of_job)?;
     let left = |job: &Job| job.phase == Phase::Starting && job.bookies == plan.bookies;
     if let Some(job) = all.into_iter().find(left) {
-        eprintln!("dirkeeper: goes on with job {}, whose start was interrupted", job.id);
+        eprintln!(
+            "dirkeeper: goes on with job {}, whose start was interrupted",
+            job.id
+        );
         return Ok(job);
     }
     let new = New {
@@ -74,7 +73,11 @@ async fn begin(
         began: cluster.clock.now().wall.0,
         who: app::host_name(),
     };
-    cluster.jobs.create(&new, &plan.limits).await.map_err(of_job)
+    cluster
+        .jobs
+        .create(&new, &plan.limits)
+        .await
+        .map_err(of_job)
 }
 
 /// Makes all of them read-only. Those that are already stay so when one refuses: the claims say why.

@@ -47,6 +47,11 @@ impl Shard {
     pub fn is_empty(&self) -> bool {
         self.ledgers.is_empty()
     }
+
+    /// The next one, for who reads its task by itself.
+    pub(in crate::drain) fn next(&mut self) -> Option<u64> {
+        self.ledgers.pop_front()
+    }
 }
 
 /// The tasks of one job. Clones share what is known of the job.
@@ -257,11 +262,7 @@ impl Tasks {
     /// # Errors
     /// [`JobError::Changed`] where another version is there, or none; [`JobError::Phase`] where the job is over.
     pub async fn save(&self, stored: &mut Stored) -> Result<(), JobError> {
-        let op = Op::Set {
-            path: self.path(stored.task.ledger),
-            data: document::write(&stored.task),
-            version: Some(stored.version),
-        };
+        let op = self.save_step(stored);
         self.changed(op, stored.task.ledger).await?;
         stored.version += 1;
         Ok(())
@@ -272,11 +273,49 @@ impl Tasks {
     /// # Errors
     /// As [`Tasks::save`].
     pub async fn done(&self, stored: &Stored) -> Result<(), JobError> {
-        let op = Op::Delete {
+        let op = self.done_step(stored);
+        self.changed(op, stored.task.ledger).await
+    }
+
+    /// The step of a transaction that fails where the job is not the one that was read last: whoever finds that out looks
+    /// for its phase and makes the step anew.
+    ///
+    /// # Errors
+    /// [`JobError::Phase`] unless the job is running.
+    pub(in crate::drain) async fn check(&self) -> Result<Op, JobError> {
+        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (version, phase) = match known {
+            Some(known) => known,
+            None => self.going_on().await?,
+        };
+        if phase != Phase::Running {
+            let id = self.id.clone();
+            return Err(JobError::Phase { id, phase });
+        }
+        let path = self.top.clone();
+        Ok(Op::Check { path, version })
+    }
+
+    /// What was known of the job is no longer true.
+    pub(in crate::drain) fn forget_phase(&self) {
+        *self.known.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// The step of a transaction that writes a task in place of the version that was read.
+    pub(in crate::drain) fn save_step(&self, stored: &Stored) -> Op {
+        Op::Set {
+            path: self.path(stored.task.ledger),
+            data: document::write(&stored.task),
+            version: Some(stored.version),
+        }
+    }
+
+    /// The step of a transaction that takes a task away.
+    pub(in crate::drain) fn done_step(&self, stored: &Stored) -> Op {
+        Op::Delete {
             path: self.path(stored.task.ledger),
             version: Some(stored.version),
-        };
-        self.changed(op, stored.task.ledger).await
+        }
     }
 
     async fn changed(&self, op: Op, ledger: u64) -> Result<(), JobError> {

@@ -1,0 +1,304 @@
+//! `drain status` and `drain set`. Reads the job's own nodes and no ledger.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::time::interval;
+
+use super::args::{Form, SetArguments, StatusArguments};
+use super::cluster::{Cluster, of_job};
+use super::hand::Hand;
+use super::plan::words;
+use crate::cli::block_on;
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::terminal::{print, span};
+use crate::drain::job::{Job, Limits, Moved, Phase, Status, Worker};
+use crate::health::words::bytes_text;
+
+/// Between two looks with --watch or --wait.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Looks in a row that have to find a job blocked before --wait ends with it: a worker that is being replaced is none.
+const BLOCKED: u32 = 5;
+
+/// `drain status`: 0 no task is left, 1 it goes on, 2 it is blocked.
+pub(super) fn status(arguments: &StatusArguments) -> Result<Exit, Failure> {
+    let _log = super::log();
+    block_on::<_, Failure>(async {
+        let cluster = Cluster::open(&arguments.cluster).await?;
+        if !arguments.watch && !arguments.wait {
+            let (text, exit) = all(&cluster, arguments).await?;
+            print(&text)?;
+            return Ok(exit);
+        }
+        let mut hand = Hand::new()?;
+        let mut looks = interval(LOOK);
+        let mut blocked = 0;
+        loop {
+            tokio::select! {
+                _ = looks.tick() => {}
+                () = hand.stop() => {
+                    let error = anyhow::anyhow!("stopped by a signal");
+                    return Err(Failure::new(Exit::FAILED, error));
+                }
+            }
+            let (text, exit) = all(&cluster, arguments).await?;
+            blocked = match exit {
+                Exit::Critical => blocked + 1,
+                _ => 0,
+            };
+            let is_end = arguments.wait && (exit == Exit::Ok || BLOCKED <= blocked);
+            if arguments.watch || is_end {
+                print(&text)?;
+            }
+            if is_end {
+                return Ok(exit);
+            }
+        }
+    })
+}
+
+/// Every job that was asked for, and the worst exit code.
+async fn all(cluster: &Cluster, arguments: &StatusArguments) -> Result<(String, Exit), Failure> {
+    let jobs = match &arguments.job {
+        Some(id) => vec![cluster.job(Some(id)).await?],
+        None => {
+            let mut jobs = cluster.jobs.list().await.map_err(of_job)?;
+            jobs.sort_by_key(|job| job.began);
+            let going: Vec<Job> =
+                (jobs.iter().filter(|job| !job.phase.is_over()).cloned()).collect();
+            match going.is_empty() {
+                true => jobs.pop().into_iter().collect(),
+                false => going,
+            }
+        }
+    };
+    let mut seen = Vec::new();
+    for job in jobs {
+        seen.push(read(cluster, job, arguments.top).await?);
+    }
+    let exit = seen.iter().map(Seen::exit).max_by_key(|exit| exit.code());
+    let text = match arguments.output {
+        Form::Human if seen.is_empty() => "no job in this cluster\n".to_owned(),
+        Form::Human => seen.iter().map(Seen::human).collect::<Vec<_>>().join("\n"),
+        Form::Json => {
+            let jobs: Vec<Value> = seen.iter().map(Seen::json).collect();
+            json!({ "jobs": jobs }).to_string() + "\n"
+        }
+    };
+    Ok((text, exit.unwrap_or(Exit::Ok)))
+}
+
+/// Ledgers of one kind, by the reason.
+#[derive(Default)]
+struct Kind {
+    count: u64,
+    bytes: u64,
+    reasons: BTreeMap<String, Reason>,
+}
+
+#[derive(Default)]
+struct Reason {
+    count: u64,
+    ledgers: Vec<u64>,
+}
+
+/// Reasons that are told apart; the others are counted together.
+const REASONS: usize = 50;
+
+/// A job as it is now.
+struct Seen {
+    job: Job,
+    limits: Limits,
+    kinds: BTreeMap<Status, Kind>,
+    moved: Moved,
+    workers: Vec<(String, Worker)>,
+}
+
+async fn read(cluster: &Cluster, job: Job, top: usize) -> Result<Seen, Failure> {
+    let mut kinds = BTreeMap::<Status, Kind>::new();
+    let tasks = cluster.jobs.tasks(&job.id);
+    let counted = tasks.for_each(|stored| {
+        let task = stored.task;
+        let kind = kinds.entry(task.status).or_default();
+        kind.count += 1;
+        kind.bytes = kind.bytes.saturating_add(task.bytes);
+        let mut reason = task.reason.unwrap_or_default();
+        if REASONS <= kind.reasons.len() && !kind.reasons.contains_key(&reason) {
+            reason = "other reasons".to_owned();
+        }
+        let reason = kind.reasons.entry(reason).or_default();
+        reason.count += 1;
+        if top == 0 || reason.ledgers.len() < top {
+            reason.ledgers.push(task.ledger);
+        }
+    });
+    counted.await.map_err(of_job)?;
+    Ok(Seen {
+        limits: cluster.jobs.limits(&job.id).await.map_err(of_job)?,
+        moved: cluster.jobs.moved(&job.id).await.map_err(of_job)?,
+        workers: cluster.jobs.workers(&job.id).await.map_err(of_job)?,
+        kinds,
+        job,
+    })
+}
+
+impl Seen {
+    fn left(&self) -> u64 {
+        self.kinds.values().map(|kind| kind.count).sum()
+    }
+
+    fn count(&self, status: Status) -> u64 {
+        self.kinds.get(&status).map_or(0, |kind| kind.count)
+    }
+
+    fn rate(&self) -> u64 {
+        self.workers.iter().map(|(_, worker)| worker.rate).sum()
+    }
+
+    fn exit(&self) -> Exit {
+        let left = self.left();
+        let stuck = self.count(Status::Failed) == left || self.workers.is_empty();
+        match self.job.phase {
+            Phase::Finished => Exit::Ok,
+            Phase::Cancelled => Exit::Critical,
+            _ if left == 0 && self.job.phase == Phase::Running => Exit::Ok,
+            _ if stuck => Exit::Critical,
+            _ => Exit::FAILED,
+        }
+    }
+
+    /// Seconds until all bytes are moved, at the rate of now.
+    fn time_left(&self) -> Option<u64> {
+        let bytes: u64 = self.kinds.values().map(|kind| kind.bytes).sum();
+        bytes.checked_div(self.rate())
+    }
+
+    fn human(&self) -> String {
+        let job = &self.job;
+        let mut text = format!(
+            "job {}: {}, emptying {}\n",
+            job.id,
+            job.phase.name(),
+            words(&job.bookies)
+        );
+        let moved = &self.moved;
+        text.push_str(&format!(
+            "  moved: {} ledgers, {} fragments, {} entries, {}\n",
+            moved.ledgers,
+            moved.fragments,
+            moved.entries,
+            bytes_text(moved.bytes)
+        ));
+        text.push_str(&format!("  left: {} ledgers", self.left()));
+        match self.time_left() {
+            Some(seconds) if self.left() != 0 => text.push_str(&format!(
+                ", at {}/s about {}\n",
+                bytes_text(self.rate()),
+                span(seconds)
+            )),
+            _ => text.push('\n'),
+        }
+        for (status, kind) in &self.kinds {
+            for (why, reason) in &kind.reasons {
+                let ledgers: Vec<String> = reason.ledgers.iter().map(u64::to_string).collect();
+                let more = match reason.count - reason.ledgers.len() as u64 {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
+                let why = match why.is_empty() {
+                    true => String::new(),
+                    false => format!(" ({why})"),
+                };
+                text.push_str(&format!(
+                    "    {} {}{why}: {}{more}\n",
+                    reason.count,
+                    crate::cli::terminal::words(status.name()),
+                    ledgers.join(", ")
+                ));
+            }
+        }
+        if self.workers.is_empty() && !job.phase.is_over() {
+            text.push_str("  nobody works on it: 'dirkeeper drain run --execute' does\n");
+        }
+        for (_, worker) in &self.workers {
+            text.push_str(&format!(
+                "  {} (pid {}): {} ledgers, {}, {}/s, {}\n",
+                worker.host,
+                worker.pid,
+                worker.ledgers,
+                bytes_text(worker.bytes),
+                bytes_text(worker.rate),
+                worker.now
+            ));
+        }
+        text
+    }
+
+    fn json(&self) -> Value {
+        let kinds = self.kinds.iter().map(|(status, kind)| {
+            let reasons = kind.reasons.iter().map(
+                |(why, reason)| json!({ "reason": why, "count": reason.count, "ledgers": reason.ledgers }),
+            );
+            let reasons: Vec<Value> = reasons.collect();
+            json!({ "status": status.name(), "ledgers": kind.count, "bytes": kind.bytes, "reasons": reasons })
+        });
+        let workers = self.workers.iter().map(|(name, worker)| {
+            json!({ "name": name, "host": worker.host, "pid": worker.pid, "since": worker.since,
+                    "ledgers": worker.ledgers, "bytes": worker.bytes,
+                    "bytesPerSecond": worker.rate, "now": worker.now })
+        });
+        let exit = match self.exit() {
+            Exit::Ok => "done",
+            Exit::Critical => "blocked",
+            _ => "goingOn",
+        };
+        json!({
+            "job": self.job.id,
+            "phase": self.job.phase.name(),
+            "state": exit,
+            "bookies": self.job.bookies,
+            "began": self.job.began,
+            "left": self.left(),
+            "kinds": kinds.collect::<Vec<_>>(),
+            "moved": { "ledgers": self.moved.ledgers, "fragments": self.moved.fragments,
+                       "entries": self.moved.entries, "bytes": self.moved.bytes },
+            "bytesPerSecond": self.rate(),
+            "secondsLeft": self.time_left(),
+            "maxBytesPerSecond": self.limits.max_bytes_per_second,
+            "workersLimit": self.limits.workers,
+            "workers": workers.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// `drain set`.
+pub(super) fn set(arguments: &SetArguments) -> Result<Exit, Failure> {
+    let _log = super::log();
+    block_on::<_, Failure>(async {
+        let cluster = Cluster::open(&arguments.cluster).await?;
+        let job = cluster.job(arguments.job.as_deref()).await?;
+        let before = cluster.jobs.limits(&job.id).await.map_err(of_job)?;
+        let limits = Limits {
+            max_bytes_per_second: (arguments.max_bytes_per_second)
+                .unwrap_or(before.max_bytes_per_second),
+            workers: arguments.workers.unwrap_or(before.workers),
+            ..before
+        };
+        cluster
+            .jobs
+            .set_limits(&job.id, &limits)
+            .await
+            .map_err(of_job)?;
+        let bytes = match limits.max_bytes_per_second {
+            0 => "as many bytes a second as can be".to_owned(),
+            limit => format!("{} a second", bytes_text(limit)),
+        };
+        print(&format!(
+            "job {}: {bytes}, {} ledgers at a time by each worker\n",
+            job.id, limits.workers
+        ))?;
+        Ok(Exit::Ok)
+    })
+}

@@ -1,0 +1,159 @@
+//! Workers that die at each of their steps, or lose their session or an answer, and others that go on after them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+use super::hooked::{Fate, Hooked};
+use super::shapes;
+use super::world::{STUCK, Shape, World};
+use crate::drain::failpoint::{Failpoint, Failpoints};
+use crate::drain::worker::{Progress, run};
+
+/// Has a worker die when it reaches that step once more after so many times; whether it did. Everything is judged at
+/// each step of it.
+async fn die(world: &Arc<World>, at: Failpoint, after: usize, is_ended: bool) -> bool {
+    let (reached, died) = (AtomicUsize::new(0), Arc::new(Notify::new()));
+    let (judge, dead) = (Arc::clone(world), Arc::clone(&died));
+    let session = Arc::new(world.server.connect());
+    let mut worker = world.worker(session.clone());
+    worker.failpoints = Failpoints::new(move |point| {
+        judge.judge(point.name());
+        let dies = point == at && reached.fetch_add(1, Ordering::Relaxed) == after;
+        if dies {
+            dead.notify_one();
+        }
+        dies
+    });
+    let progress = watch::Sender::new(Progress::default());
+    let ran = run(
+        world.job.as_ref().unwrap(),
+        worker,
+        std::future::pending(),
+        &progress,
+    );
+    let has_died = timeout(STUCK, async {
+        tokio::select! {
+            ran = ran => { ran.expect("it gave up"); false }
+            () = died.notified() => true,
+        }
+    });
+    let has_died = has_died.await.expect("neither dead nor done");
+    if is_ended {
+        session.expire();
+    }
+    has_died
+}
+
+#[tokio::test]
+async fn death_at_every_step_ends_the_same() {
+    for point in Failpoint::ALL {
+        for after in [0, 1, 3] {
+            let what = format!("{point:?} {after}");
+            let world = World::with(7, 2, &shapes()).await;
+            assert!(
+                die(&world, point, after, true).await,
+                "{what} is not reached"
+            );
+            world.judge(&what);
+            // What has no lock any more may be gone from targets that no metadata names.
+            world.pass();
+            world.judge(&what);
+            world.finish().await;
+            world.judge_end(&what, &[257]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_death_after_the_other_and_one_that_is_dropped_gives_its_lock_back() {
+    let world = World::with(7, 2, &shapes()).await;
+    for point in Failpoint::ALL {
+        die(&world, point, 0, false).await;
+        world.judge(point.name());
+    }
+    world.finish().await;
+    world.judge_end("at the end", &[257]);
+}
+
+/// The session ends at a step, once; the worker lives.
+async fn expire_at(at: Failpoint) {
+    let world = World::with(7, 2, &shapes()).await;
+    let session = Arc::new(world.server.connect());
+    let mut worker = world.worker(session.clone());
+    let (once, judge) = (AtomicBool::new(false), Arc::clone(&world));
+    worker.failpoints = Failpoints::new(move |point| {
+        judge.judge(point.name());
+        if point == at && !once.swap(true, Ordering::Relaxed) {
+            session.expire();
+            session.reconnect();
+            // The worst that can happen without the lock.
+            judge.pass();
+        }
+        false
+    });
+    world.run(worker).await;
+    world.judge_end(at.name(), &[257]);
+}
+
+#[tokio::test]
+async fn a_session_that_ends_at_any_step_costs_no_entry() {
+    for point in Failpoint::ALL {
+        expire_at(point).await;
+    }
+}
+
+#[tokio::test]
+async fn lost_answers_to_every_transaction() {
+    for fate in [Fate::Lost, Fate::MadeAndLost] {
+        for which in 0..6 {
+            let world = World::with(7, 2, &shapes()).await;
+            let number = AtomicUsize::new(0);
+            let hooked = Hooked::new(Arc::new(world.server.connect()), move |call| {
+                let is_ours = matches!(call, super::hooked::Call::Multi(_));
+                if is_ours && number.fetch_add(1, Ordering::Relaxed) == which {
+                    fate
+                } else {
+                    Fate::Answered
+                }
+            });
+            world.run(world.worker(Arc::new(hooked))).await;
+            let locks = async {
+                while !world.locks().is_empty() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            timeout(STUCK, locks).await.expect("a lock is left");
+            world.judge_end(&format!("{fate:?} {which}"), &[257]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_for_a_while_is_waited_for() {
+    let world = World::with(5, 1, &[Shape::simple(1, &[10; 12])]).await;
+    let session = Arc::new(world.server.connect());
+    let mut worker = world.worker(session.clone());
+    let once = AtomicBool::new(false);
+    let away = Arc::new(Notify::new());
+    let (cut, gone) = (session.clone(), Arc::clone(&away));
+    worker.failpoints = Failpoints::new(move |point| {
+        if point == Failpoint::BeforeChange && !once.swap(true, Ordering::Relaxed) {
+            cut.disconnect();
+            gone.notify_one();
+        }
+        false
+    });
+    let back = async {
+        away.notified().await;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        session.reconnect();
+    };
+    tokio::join!(world.run(worker), back);
+    world.judge_end("at the end", &[]);
+}
