@@ -11,6 +11,7 @@ mod ledger;
 mod replica;
 mod report;
 mod says;
+pub mod targets;
 #[cfg(test)]
 mod tests;
 
