@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::document::{self, Phase, Task};
 use super::jobs::{JobError, Jobs, TASKS, TRIES, failed, understood};
+use super::mirror::Mirror;
 use crate::cluster::store::{
     Kind, MetaStore, Op, READS_AT_ONCE, StoreError, children_if_any, get_all, together,
 };
@@ -57,6 +58,7 @@ pub struct Tasks {
     top: String,
     /// The version of the job's node and its phase, as read last.
     known: Arc<Mutex<Option<(i32, Phase)>>>,
+    mirror: Option<Mirror>,
 }
 
 /// Where a shard is.
@@ -76,6 +78,16 @@ impl Tasks {
             id: id.to_owned(),
             jobs,
             known: Arc::default(),
+            mirror: None,
+        }
+    }
+
+    /// They are shown below `offline_ledgers` of that root too, while they are there.
+    #[must_use]
+    pub fn mirrored(self, ledgers_root: &str) -> Tasks {
+        Tasks {
+            mirror: Some(Mirror::below(ledgers_root)),
+            ..self
         }
     }
 
@@ -139,6 +151,11 @@ impl Tasks {
             }
             (self.path(task.ledger), document::write(&task))
         };
+        if let Some(mirror) = &self.mirror {
+            self.going_on().await?;
+            // First, so that a task that is there is shown, whenever this is interrupted.
+            mirror.show(self.store(), tasks).await?;
+        }
         let mut added = 0;
         let mut waiting = Vec::new();
         let mut bytes = 0;
@@ -276,7 +293,28 @@ impl Tasks {
             path: self.path(stored.task.ledger),
             version: Some(stored.version),
         };
-        self.changed(op, stored.task.ledger).await
+        let ledger = stored.task.ledger;
+        self.changed(op, ledger).await?;
+        match &self.mirror {
+            Some(mirror) => mirror.hide(self.store(), ledger).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Those that are left are shown below `offline_ledgers` no more, as when the job is cancelled.
+    ///
+    /// # Errors
+    /// They cannot be read, or not be hidden.
+    pub async fn hide(&self) -> Result<(), JobError> {
+        let Some(mirror) = &self.mirror else {
+            return Ok(());
+        };
+        for shard in 0..=u8::MAX {
+            for ledger in self.shard(shard).await?.ledgers {
+                mirror.hide(self.store(), ledger).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn changed(&self, op: Op, ledger: u64) -> Result<(), JobError> {

@@ -79,10 +79,10 @@ async fn every_ledger_that_names_a_bookie_has_a_task() {
             task.bytes
         )
     };
-    insta::assert_snapshot!(told(0), @"");
-    insta::assert_snapshot!(told(3 * 3001), @"");
-    insta::assert_snapshot!(told(6 * 3001), @"");
-    insta::assert_snapshot!(told((1 << 40) + 9), @"");
+    insta::assert_snapshot!(told(0), @r#"todo ["0@0=a"] None 100"#);
+    insta::assert_snapshot!(told(3 * 3001), @r#"waitingOpen [] Some("its last fragment is still written") 0"#);
+    insta::assert_snapshot!(told(6 * 3001), @r#"waitingRecovery [] Some("it is in recovery") 0"#);
+    insta::assert_snapshot!(told((1 << 40) + 9), @r#"todo ["0@0=a"] None 0"#);
     assert_eq!(tasks.count().await, Ok(100));
     // Again: nothing is missing, and nothing is changed.
     let mut one = tasks.get(0).await.unwrap().unwrap();
@@ -134,15 +134,15 @@ impl Hook for Arc<Dies> {
 #[tokio::test]
 async fn one_that_is_killed_anywhere_is_gone_on_with() {
     let whole = scene();
-    cluster(&*whole.store, 1500).await;
+    cluster(&*whole.store, 750).await;
     let id = whole.jobs.create(&new(&["a"]), &LIMITS).await.unwrap().id;
     let drained = set(&["a"]);
     let (tasks, told_to) = (whole.jobs.tasks(&id), progress());
     let filled = fill(&tasks, &*whole.store, "/ledgers", &drained, &told_to);
-    assert_eq!(filled.await.unwrap().added, 500);
+    assert_eq!(filled.await.unwrap().added, 250);
     let expected = tasks_of(&whole.jobs, &id).await;
     let mut died = 0;
-    for (at, made) in (0..20).flat_map(|at| [(at, false), (at, true)]) {
+    for (at, made) in (0..4).flat_map(|at| [(at, false), (at, true)]) {
         let id = whole.jobs.create(&new(&["z"]), &LIMITS).await.unwrap().id;
         let hook = Arc::new(Dies {
             at,
@@ -173,8 +173,8 @@ async fn one_that_is_killed_anywhere_is_gone_on_with() {
         )
         .await
         .unwrap();
-        assert_eq!(before + second.added, 500, "killed at write {at}");
-        assert!(first == 0 || before == 500);
+        assert_eq!(before + second.added, 250, "killed at write {at}");
+        assert!(first == 0 || before == 250);
         assert!(
             tasks_of(&whole.jobs, &id).await == expected,
             "killed at write {at}"
@@ -182,7 +182,7 @@ async fn one_that_is_killed_anywhere_is_gone_on_with() {
         whole.jobs.cancel(&id).await.unwrap();
         whole.jobs.forget(&id).await.unwrap();
     }
-    assert!(8 <= died, "it was killed only {died} times");
+    assert_eq!(died, 6, "before and after each of its three transactions");
 }
 
 /// Each call is answered with trouble once, and with what it asks for at the second time.
@@ -237,7 +237,7 @@ async fn a_walk_outlives_lost_answers_and_ends_at_a_refusal() {
         "{refused}"
     );
     let elsewhere = super::super::survey(&*store, "/other", &drained, &alive, &progress()).await;
-    insta::assert_snapshot!(told(elsewhere), @"");
+    insta::assert_snapshot!(told(elsewhere), @"cannot go through the ledgers: cannot read /other/LAYOUT: there is no such node");
 }
 
 #[tokio::test]
