@@ -188,6 +188,7 @@ impl Work<'_> {
             Ok(node) => node,
             Err(StoreError::NoNode) => {
                 self.end(vec![self.shared.tasks.done_step(&stored)]).await?;
+                self.hide().await;
                 return Ok(Next::End(End::Done));
             }
             Err(error) => return Err(WorkError::Store(error)),
@@ -425,6 +426,7 @@ impl Work<'_> {
         let Some(wait) = waits else {
             let done = self.shared.tasks.done_step(&read.stored);
             self.end(vec![done]).await?;
+            self.hide().await;
             self.shared.failpoints.reach(Failpoint::Done).await;
             return Ok(Next::End(End::Done));
         };
@@ -469,6 +471,17 @@ impl Work<'_> {
         let save = self.shared.tasks.save_step(&read.stored);
         self.end(vec![save]).await?;
         Ok(Next::End(End::Later(why)))
+    }
+
+    /// People are shown the ledger no more. Nothing depends on it.
+    async fn hide(&self) {
+        if let Err(error) = answered_job(self.shared.tasks.hide_one(self.ledger)).await {
+            tracing::warn!(
+                "ledger {} is done: {}",
+                self.ledger,
+                crate::report::text(&error)
+            );
+        }
     }
 
     /// The last steps, with the lock given back in the same transaction. That the task was changed or taken away by others

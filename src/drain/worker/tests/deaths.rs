@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::hooked::{Fate, Hooked};
+use super::hooked::{Call, Fate, hooked};
 use super::shapes;
 use super::world::{STUCK, Shape, World};
 use crate::drain::failpoint::{Failpoint, Failpoints};
@@ -111,16 +111,16 @@ async fn lost_answers_to_every_transaction() {
     for fate in [Fate::Lost, Fate::MadeAndLost] {
         for which in 0..6 {
             let world = World::with(7, 2, &shapes()).await;
-            let number = AtomicUsize::new(0);
-            let hooked = Hooked::new(Arc::new(world.server.connect()), move |call| {
-                let is_ours = matches!(call, super::hooked::Call::Multi(_));
-                if is_ours && number.fetch_add(1, Ordering::Relaxed) == which {
-                    fate
+            let (number, fate) = (AtomicUsize::new(0), fate.clone());
+            let store = hooked(Arc::new(world.server.connect()), move |call| {
+                let is_one = matches!(call, Call::Multi(_));
+                if is_one && number.fetch_add(1, Ordering::Relaxed) == which {
+                    fate.clone()
                 } else {
                     Fate::Answered
                 }
             });
-            world.run(world.worker(Arc::new(hooked))).await;
+            world.run(world.worker(store)).await;
             let locks = async {
                 while !world.locks().is_empty() {
                     tokio::time::sleep(Duration::from_millis(10)).await;

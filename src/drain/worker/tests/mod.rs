@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::*;
 use crate::cluster::ledger::LedgerState;
 use crate::drain::job::Status;
-use hooked::{Fate, Hooked};
+use hooked::{Fate, hooked, paths};
 use world::{Shape, World, limits};
 
 /// Ledgers of every kind that a worker meets: several segments, striped or not, with empty ends, empty, open, in recovery.
@@ -114,13 +114,16 @@ async fn a_ledger_costs_six_requests_to_the_store() {
     let world = World::with(5, 1, &shapes).await;
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
-    let hooked = Hooked::new(Arc::new(world.server.connect()), move |call| {
+    let store = hooked(Arc::new(world.server.connect()), move |call| {
+        let paths = paths(call);
         // Not the lists of tasks, nor what it says of itself.
-        let is_own = call.names("/tasks/") || call.names("/ledgers/");
-        counted.fetch_add(usize::from(is_own && !call.is_list()), Ordering::Relaxed);
+        let is_own = |path: &String| path.contains("/tasks/") || path.starts_with("/ledgers/");
+        let is_list = matches!(&paths[..], [one] if one[..one.len() - 2].ends_with("/tasks/"));
+        let counts = !is_list && paths.iter().any(is_own);
+        counted.fetch_add(usize::from(counts), Ordering::Relaxed);
         Fate::Answered
     });
-    world.run(world.worker(Arc::new(hooked))).await;
+    world.run(world.worker(store)).await;
     world.judge_end("at the end", &[]);
     // The task and the ledger; lock and choice; the change; the ledger; the end.
     let calls = calls.load(Ordering::Relaxed);
