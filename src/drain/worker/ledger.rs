@@ -314,15 +314,20 @@ impl Work<'_> {
         self.copied.insert(Self::key(&one), one);
     }
 
-    /// Each target says that it has all entries, where it has a list of them. What is missing is copied again.
+    /// Each target says that it has all entries, or gives some of them where it has no list. One that does not, or that is
+    /// silent by now, is not named: another one is given them.
     async fn verify(&mut self, copier: &Copier, transfers: &[Transfer]) -> bool {
         let lists = Lists::of(copier, transfers).await;
         let mut is_whole = true;
         for one in transfers {
-            if let Missing::Entry(_) = lists.missing(copier, one) {
+            let missing = check::kept(&lists, copier, one).await;
+            if missing != Missing::Nothing {
                 self.copied.remove(&Self::key(one));
                 self.rejected.insert(one.target.clone());
                 is_whole = false;
+            }
+            if missing == Missing::Unknown {
+                self.shared.replicas.rest(&one.target);
             }
         }
         is_whole

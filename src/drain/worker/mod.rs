@@ -84,6 +84,9 @@ pub struct Worker {
     pub name: String,
     /// Where it runs.
     pub host: String,
+    /// Told how many requests a second the store may be asked, 0 for any number, now and when that changes
+    /// (`Paced::set_limit`).
+    pub pace: Box<dyn Fn(u32) + Send + Sync>,
     /// Where it dies in tests.
     pub failpoints: Failpoints,
 }
@@ -174,7 +177,11 @@ impl Shared {
             store: Arc::clone(&worker.store),
             ledgers_root: worker.ledgers_root.trim_end_matches('/').to_owned(),
             layout: worker.layout,
-            tasks: worker.jobs.tasks(&job.id),
+            tasks: if job.mirror {
+                worker.jobs.tasks(&job.id).mirrored(&worker.ledgers_root)
+            } else {
+                worker.jobs.tasks(&job.id)
+            },
             drained: job.bookies.clone(),
             replicas: Arc::new(Replicas::new(bookies, worker.clock.clone(), throttle)),
             targets: worker.targets.clone(),
@@ -265,7 +272,7 @@ pub async fn run(
         progress,
         failed: BTreeMap::new(),
     };
-    let mut says = says::Says::new(job, &worker, &shared, progress);
+    let mut says = says::Says::new(job, worker, &shared, progress);
     says.share(&share).await;
     let ended = tokio::select! {
         ended = passes.run() => Some(ended?),

@@ -23,6 +23,7 @@ pub(super) struct Says<'a> {
     name: String,
     clock: Clock,
     limits: watch::Receiver<Limits>,
+    pace: Box<dyn Fn(u32) + Send + Sync>,
     shared: Arc<Shared>,
     progress: &'a watch::Sender<Progress>,
     said: Said,
@@ -36,21 +37,22 @@ pub(super) struct Says<'a> {
 impl<'a> Says<'a> {
     pub(super) fn new(
         job: &Job,
-        worker: &Worker,
+        worker: Worker,
         shared: &Arc<Shared>,
         progress: &'a watch::Sender<Progress>,
     ) -> Says<'a> {
         let now = worker.clock.now();
         Says {
-            jobs: worker.jobs.clone(),
+            jobs: worker.jobs,
             job: job.id.clone(),
-            name: worker.name.clone(),
-            clock: worker.clock.clone(),
-            limits: worker.limits.clone(),
+            name: worker.name,
+            clock: worker.clock,
+            limits: worker.limits,
+            pace: worker.pace,
             shared: Arc::clone(shared),
             progress,
             said: Said {
-                host: worker.host.clone(),
+                host: worker.host,
                 pid: std::process::id(),
                 since: now.wall.0,
                 ..Said::default()
@@ -76,8 +78,9 @@ impl<'a> Says<'a> {
     }
 
     fn take_part(&self, share: &watch::Sender<u64>) {
-        let limit = self.limits.borrow().max_bytes_per_second;
-        let part = match limit {
+        let limits = *self.limits.borrow();
+        (self.pace)(limits.max_requests_per_second);
+        let part = match limits.max_bytes_per_second {
             0 => 0,
             limit => (limit / self.workers).max(1),
         };

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::cluster::Paced;
 use crate::cluster::ledger::LedgerState;
 use crate::drain::job::Status;
 use hooked::{Fate, hooked, paths};
@@ -179,6 +180,34 @@ async fn bytes_stay_within_the_limit_and_a_new_one_counts_at_once() {
     // Ten entries, and the one that goes first.
     assert!(most <= 11, "{most} entries of 10 kB in a second");
     assert!(Duration::from_millis(1500) < times[19] - began, "{times:?}");
+}
+
+#[tokio::test]
+async fn the_store_is_asked_at_the_pace_of_the_job() {
+    let world = World::with(5, 1, &[Shape::simple(1, &[10; 4])]).await;
+    let asked = |requests| Limits {
+        max_requests_per_second: requests,
+        ..limits(0, 4)
+    };
+    world.limits.send_replace(asked(100));
+    let paced = Arc::new(Paced::new(world.server.connect(), 1, world.clock.clone()));
+    let mut worker = world.worker(paced.clone());
+    let told = Arc::clone(&paced);
+    worker.pace = Box::new(move |limit| {
+        told.set_limit(if limit == 0 { u32::MAX } else { limit });
+    });
+    let began = world.clock.elapsed();
+    let later = async {
+        // Each shard is listed, so that there are more than 256 calls.
+        while paced.calls() < 150 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        world.limits.send_replace(asked(0));
+        world.clock.elapsed() - began
+    };
+    let (_, took) = tokio::join!(world.run(worker), later);
+    assert!(Duration::from_millis(1300) < took, "150 calls in {took:?}");
+    world.judge_end("at the end", &[]);
 }
 
 #[tokio::test]

@@ -300,6 +300,7 @@ impl World {
             memory: MEMORY,
             name: format!("w-{:x}", fastrand::u32(..)),
             host: "here".to_owned(),
+            pace: Box::new(|_| {}),
             failpoints: Failpoints::default(),
         }
     }
