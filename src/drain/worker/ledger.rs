@@ -428,6 +428,7 @@ impl Work<'_> {
                 self.restore(&copier, &unchecked).await;
             }
         }
+        go!(self.wait_for_readers(&read).await?);
         let Some(wait) = waits else {
             let done = self.shared.tasks.done_step(&read.stored);
             self.end(vec![done]).await?;
@@ -450,6 +451,28 @@ impl Work<'_> {
         }
         self.shared.failpoints.reach(Failpoint::Done).await;
         Ok(Next::End(End::Waits(wait)))
+    }
+
+    /// Where the job wants it: nobody reads what was moved from where it was any more. Until then the lock keeps it there.
+    async fn wait_for_readers(&mut self, read: &Read) -> Result<Next<()>, WorkError> {
+        let Some(readers) = &self.shared.readers else {
+            return Ok(Next::Go(()));
+        };
+        // Whoever began with the task may have died after the change.
+        if read.stored.task.status != Status::Copying {
+            return Ok(Next::Go(()));
+        }
+        if self.lock.is_none() {
+            let shared = self.shared;
+            let (store, root, name) = (&shared.store, &shared.ledgers_root, &shared.name);
+            match LedgerLock::take(store, root, self.ledger, name, &[]).await {
+                Ok(lock) => self.lock = Some(lock),
+                Err(NotHeld::Store(error)) => return Err(WorkError::Store(error)),
+                Err(_) => return Ok(Next::End(End::Busy)),
+            }
+        }
+        readers(self.ledger, read.metadata.clone()).await;
+        Ok(Next::Go(()))
     }
 
     async fn fail(&mut self, read: Read, why: String) -> Result<Next<()>, WorkError> {
