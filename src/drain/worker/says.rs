@@ -12,7 +12,6 @@ use super::{Progress, Shared, Worker};
 use crate::clock::Clock;
 use crate::drain::job::{Job, Jobs, Limits, Moved, Worker as Said};
 use crate::drain::lock::ANSWER;
-use crate::health::moment::Elapsed;
 
 /// Between two words: what people who watch take for at once, and nothing for the store.
 const BEAT: Duration = Duration::from_secs(2);
@@ -28,7 +27,7 @@ pub(super) struct Says<'a> {
     progress: &'a watch::Sender<Progress>,
     said: Said,
     /// The bytes at the beat before, and when that was.
-    before: (u64, Elapsed),
+    before: (u64, Duration),
     written: Moved,
     /// Workers of the job, this one among them.
     workers: u64,

@@ -1,5 +1,6 @@
 //! Tests of the worker, against bookies that speak the real protocol: what moves, what it costs, and within which bounds.
 
+mod around;
 mod deaths;
 mod faults;
 mod hooked;
