@@ -13,6 +13,8 @@ mod ensembles;
 pub mod floor;
 #[cfg(test)]
 mod histories;
+#[cfg(test)]
+pub(crate) mod hooked;
 pub mod leader;
 pub mod ledger;
 pub mod ledgers;

@@ -42,9 +42,13 @@ struct Pace {
 impl Pace {
     fn new(limit: u32) -> Pace {
         Pace {
-            period: Duration::from_secs_f64(1.0 / (f64::from(limit.max(1)) * OF_LIMIT)),
+            period: Pace::period(limit),
             next: Elapsed::ZERO,
         }
+    }
+
+    fn period(limit: u32) -> Duration {
+        Duration::from_secs_f64(1.0 / (f64::from(limit.max(1)) * OF_LIMIT))
     }
 
     /// How long a call that counts for so many has to wait: until the turn of the last of them.
@@ -67,6 +71,12 @@ impl<S: MetaStore> Paced<S> {
             under_way: Semaphore::new(AT_ONCE),
             calls: AtomicU64::new(0),
         }
+    }
+
+    /// From now on at most `limit` calls a second, at least one. Calls that have their turn already keep it.
+    pub fn set_limit(&self, limit: u32) {
+        let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.period = Pace::period(limit);
     }
 
     /// Calls made so far, steps of transactions counted one by one.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::health::moment::Elapsed;
 
 /// The pace is this part of the limit: with what is saved, and the bytes of one entry, no second has more than the limit.
 const OF_LIMIT: f64 = 0.975;
@@ -50,12 +49,12 @@ pub struct Line {
 #[derive(Debug, Default)]
 struct Bucket {
     owed: f64,
-    at: Elapsed,
+    at: Duration,
 }
 
 impl Bucket {
     /// How long the next bytes have to wait.
-    fn wait(&mut self, now: Elapsed, limit: u64) -> Duration {
+    fn wait(&mut self, now: Duration, limit: u64) -> Duration {
         let pace = limit as f64 * OF_LIMIT;
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.at = self.at.max(now);
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     /// When entries of those sizes go, one after the other, after a pause.
-    fn times(limit: u64, sizes: &[u64]) -> Vec<(Elapsed, u64)> {
+    fn times(limit: u64, sizes: &[u64]) -> Vec<(Duration, u64)> {
         let (mut bucket, mut now) = (Bucket::default(), Duration::from_secs(100));
         let go = |size: &u64| {
             loop {

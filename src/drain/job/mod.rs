@@ -5,6 +5,7 @@
 mod document;
 mod enumerate;
 mod jobs;
+mod mirror;
 mod tasks;
 #[cfg(test)]
 mod tests;

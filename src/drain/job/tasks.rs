@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::document::{self, Phase, Task};
 use super::jobs::{JobError, Jobs, TASKS, TRIES, failed, understood};
+use super::mirror::Mirror;
 use crate::cluster::store::{
     Kind, MetaStore, Op, READS_AT_ONCE, StoreError, children_if_any, get_all, together,
 };
@@ -62,6 +63,7 @@ pub struct Tasks {
     top: String,
     /// The version of the job's node and its phase, as read last.
     known: Arc<Mutex<Option<(i32, Phase)>>>,
+    mirror: Option<Mirror>,
 }
 
 /// Where a shard is.
@@ -81,6 +83,16 @@ impl Tasks {
             id: id.to_owned(),
             jobs,
             known: Arc::default(),
+            mirror: None,
+        }
+    }
+
+    /// They are shown below `offline_ledgers` of that root too, while they are there.
+    #[must_use]
+    pub fn mirrored(self, ledgers_root: &str) -> Tasks {
+        Tasks {
+            mirror: Some(Mirror::below(ledgers_root)),
+            ..self
         }
     }
 
@@ -144,6 +156,11 @@ impl Tasks {
             }
             (self.path(task.ledger), document::write(&task))
         };
+        if let Some(mirror) = &self.mirror {
+            self.going_on().await?;
+            // First, so that a task that is there is shown, whenever this is interrupted.
+            mirror.show(self.store(), tasks).await?;
+        }
         let mut added = 0;
         let mut waiting = Vec::new();
         let mut bytes = 0;
@@ -274,7 +291,20 @@ impl Tasks {
     /// As [`Tasks::save`].
     pub async fn done(&self, stored: &Stored) -> Result<(), JobError> {
         let op = self.done_step(stored);
-        self.changed(op, stored.task.ledger).await
+        let ledger = stored.task.ledger;
+        self.changed(op, ledger).await?;
+        self.hide_one(ledger).await
+    }
+
+    /// One that is done is shown no more.
+    ///
+    /// # Errors
+    /// It cannot be hidden.
+    pub(in crate::drain) async fn hide_one(&self, ledger: u64) -> Result<(), JobError> {
+        match &self.mirror {
+            Some(mirror) => mirror.hide(self.store(), ledger).await,
+            None => Ok(()),
+        }
     }
 
     /// The step of a transaction that fails where the job is not the one that was read last: whoever finds that out looks
@@ -316,6 +346,22 @@ impl Tasks {
             path: self.path(stored.task.ledger),
             version: Some(stored.version),
         }
+    }
+
+    /// Those that are left are shown below `offline_ledgers` no more, as when the job is cancelled.
+    ///
+    /// # Errors
+    /// They cannot be read, or not be hidden.
+    pub async fn hide(&self) -> Result<(), JobError> {
+        let Some(mirror) = &self.mirror else {
+            return Ok(());
+        };
+        for shard in 0..=u8::MAX {
+            for ledger in self.shard(shard).await?.ledgers {
+                mirror.hide(self.store(), ledger).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn changed(&self, op: Op, ledger: u64) -> Result<(), JobError> {

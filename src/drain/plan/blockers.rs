@@ -127,7 +127,8 @@ pub fn blockers(seen: &Preflight<'_>) -> Vec<Blocker> {
     if !unknown.is_empty() {
         found.push(Blocker::Unknown(unknown));
     }
-    if seen.known.is_subset(drained) {
+    let all = seen.known.is_subset(drained);
+    if all {
         found.push(Blocker::All);
     }
     for (job, bookies) in seen.jobs {
@@ -144,6 +145,8 @@ pub fn blockers(seen: &Preflight<'_>) -> Vec<Blocker> {
         found.push(Blocker::Unreadable(survey.unreadable.clone()));
     }
     match seen.racks {
+        // That nobody is left says enough.
+        Ok(_) if all => {}
         Ok(racks) => found.extend(room(seen, racks)),
         Err(why) => found.push(Blocker::Racks(why.to_owned())),
     }

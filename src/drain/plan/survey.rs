@@ -205,5 +205,103 @@ fn copies(
 
 #[cfg(test)]
 mod tests {
+    use super::super::fragment::work;
     use super::*;
+
+    fn set(names: &[&str]) -> BTreeSet<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// Metadata in format 1, with an ack quorum of one less than the write quorum.
+    fn ledger(lines: &str) -> LedgerMetadata {
+        let bytes = format!("BookieMetadataFormatVersion\t1\n{lines}");
+        let mut metadata = LedgerMetadata::decode(bytes.as_bytes()).unwrap();
+        metadata.ack_quorum -= 1;
+        metadata
+    }
+
+    fn survey(ledgers: &[&str]) -> Survey {
+        let (drained, alive) = (set(&["a", "b"]), set(&["a", "b", "c", "d"]));
+        let mut survey = Survey::default();
+        for (id, lines) in ledgers.iter().enumerate() {
+            let metadata = ledger(lines);
+            let work = work(&metadata, &drained);
+            survey.add(id as u64, &metadata, &work, &drained, &alive);
+        }
+        survey
+    }
+
+    #[test]
+    fn bytes_are_those_of_the_entries_that_move() {
+        // Ten entries of 100 bytes on three bookies, two each.
+        let one = survey(&["2\n3\n1000\n0\ta\tc\td\n9\tCLOSED"]);
+        // 0, 2, 3, 5, 6, 8 and 9.
+        assert_eq!(
+            (one.ledgers, one.fragments(), one.entries, one.bytes()),
+            (1, 1, 7, 700)
+        );
+        let two = survey(&[
+            "2\n3\n1000\n0\ta\tc\td\n9\tCLOSED",
+            "2\n2\n50\n0\tb\ta\n4\tc\ta\n4\tCLOSED",
+            "2\n2\n50\n0\tc\td\n4\tCLOSED",
+            "2\n5\n0\n0\te\tf\tg\th\ti",
+        ]);
+        assert_eq!((two.seen, two.ledgers, two.fragments()), (4, 2, 4));
+        assert_eq!((two.sources["a"].bytes, two.sources["b"].bytes), (750, 40));
+        assert_eq!(two.sources["a"].largest_ensemble, 3);
+        assert_eq!(two.largest_ensemble, 5);
+        // Each of them is read at that pace.
+        assert_eq!(two.time_at(75), Some(Duration::from_secs(10)));
+        assert_eq!(two.time_at(0), None);
+    }
+
+    #[test]
+    fn sizes_beyond_any_disk() {
+        let huge = survey(&["1\n1\n9223372036854775807\n0\ta\n9223372036854775806\tCLOSED"]);
+        assert_eq!(huge.bytes(), i64::MAX as u64);
+    }
+
+    #[test]
+    fn what_is_not_known_or_not_there() {
+        let open = survey(&["2\n2\n0\n0\ta\tc\n7\tc\td", "2\n2\n0\n0\ta\tc"]);
+        assert_eq!((open.unmeasured, open.empty, open.bytes()), (1, 0, 0));
+        assert_eq!((open.open.count, &open.open.some), (1, &vec![1]));
+        let empty = survey(&[
+            "2\n2\n0\n0\ta\tc\n-1\tCLOSED",
+            "2\n2\n0\n0\ta\tc\n-102\tCLOSED",
+        ]);
+        assert_eq!(
+            (empty.unmeasured, empty.empty, empty.in_recovery.count),
+            (0, 1, 1)
+        );
+    }
+
+    #[test]
+    fn replicas_that_lack_and_those_that_leave_together() {
+        let told = |ledger: &str| {
+            let found = survey(&[ledger]);
+            (found.short.count, found.doubled.count)
+        };
+        assert_eq!(told("2\n3\n9\n0\ta\tc\td\n9\tCLOSED"), (0, 0));
+        // With an ack quorum of 1 one that is gone is no matter, and two are.
+        assert_eq!(told("2\n3\n9\n0\ta\tgone\td\n9\tCLOSED"), (0, 0));
+        assert_eq!(told("3\n3\n9\n0\ta\tgone\tgone2\n9\tCLOSED"), (1, 0));
+        // Two of one segment that share no entry.
+        assert_eq!(told("2\n4\n9\n0\ta\tc\tb\td\n9\tCLOSED"), (0, 0));
+        assert_eq!(told("2\n4\n9\n0\ta\tc\td\tb\n9\tCLOSED"), (0, 1));
+        assert_eq!(told("2\n2\n9\n0\ta\tb\n5\tb\ta\n9\tCLOSED"), (0, 2));
+        // Nothing is in it.
+        assert_eq!(told("2\n2\n9\n0\tc\td\n5\tb\ta\n4\tCLOSED"), (0, 0));
+        assert_eq!(told("2\n2\n0\n0\ta\tb"), (0, 1));
+    }
+
+    #[test]
+    fn lists_have_an_end() {
+        let mut survey = Survey::default();
+        for ledger in 0..LISTED as u64 + 5 {
+            survey.add_unreadable(ledger, "damaged".to_owned());
+        }
+        assert_eq!(survey.unreadable.some.len(), LISTED);
+        assert_eq!((survey.unreadable.count, survey.seen), (1005, 1005));
+    }
 }

@@ -47,32 +47,42 @@ impl Lists {
     }
 }
 
-/// By its list, or by the edges of the replica.
+/// By its list, or by the edges of the replica. What the list lacks is asked for before that is believed: a bookie that is
+/// just writing its entries from memory to its disk may forget some in such a list.
 pub(super) async fn kept(lists: &Lists, copier: &Copier, one: &Transfer) -> Missing {
-    let listed = lists.missing(copier, one);
-    if listed != Missing::Unknown {
-        return listed;
+    match lists.missing(copier, one) {
+        Missing::Nothing => return Missing::Nothing,
+        Missing::Entry(entry) => match look(copier, one, entry).await {
+            Missing::Nothing => {}
+            missing => return missing,
+        },
+        Missing::Unknown => {}
     }
-    let target = copier.replicas.get(&one.target);
     let turns = u64::from(copier.metadata.ensemble_size);
     let last = one.what.last.unwrap_or(one.what.first);
-    let mut entries = one.what.entries(&copier.metadata);
-    let first = entries.next();
+    let first = one.what.entries(&copier.metadata).next();
     // The last is among those of the last turn of the ensemble.
     let mut turn = one.what.clone();
     turn.first = last.saturating_sub(turns).max(one.what.first);
     let last = turn.entries(&copier.metadata).last();
-    let about = copier.about();
-    for entry in first
-        .into_iter()
-        .chain(last.filter(|last| first != Some(*last)))
-    {
-        match target.read(copier.ledger, entry, about).await {
-            Ok(raw) if copier.digest.open(copier.ledger, Some(entry), &raw).is_ok() => {}
-            Ok(_) => return Missing::Entry(entry),
-            Err(error) if error.is_absent() => return Missing::Entry(entry),
-            Err(_) => return Missing::Unknown,
+    let others = last.filter(|last| first != Some(*last));
+    for entry in first.into_iter().chain(others) {
+        match look(copier, one, entry).await {
+            Missing::Nothing => {}
+            missing => return missing,
         }
     }
     Missing::Nothing
+}
+
+/// Whether the target gives one entry.
+async fn look(copier: &Copier, one: &Transfer, entry: u64) -> Missing {
+    let (ledger, about) = (copier.ledger, copier.about());
+    let target = copier.replicas.get(&one.target);
+    match target.read(ledger, entry, about).await {
+        Ok(raw) if copier.digest.open(ledger, Some(entry), &raw).is_ok() => Missing::Nothing,
+        Ok(_) => Missing::Entry(entry),
+        Err(error) if error.is_absent() => Missing::Entry(entry),
+        Err(_) => Missing::Unknown,
+    }
 }

@@ -226,8 +226,12 @@ impl Copier {
     ) {
         match done {
             Ok(Ok(There)) => self.failpoints.reach(Failpoint::PartCopied).await,
-            Ok(Err(Fault::Target { target })) => drop(end.refused.insert(target)),
-            Ok(Err(Fault::Unread { why })) => drop(end.later.get_or_insert(why)),
+            Ok(Err(Fault::Target { target })) => {
+                end.refused.insert(target);
+            }
+            Ok(Err(Fault::Unread { why })) => {
+                end.later.get_or_insert(why);
+            }
             Ok(Err(Fault::Lost { entry, why })) => {
                 if end.lost.named.len() < NAMED && !end.lost.named.contains(&entry) {
                     end.lost.named.push(entry);
@@ -235,7 +239,9 @@ impl Copier {
                 end.lost.count += 1;
                 end.lost.why = why;
             }
-            Err(error) => drop(end.later.get_or_insert(error.to_string())),
+            Err(error) => {
+                end.later.get_or_insert(error.to_string());
+            }
         }
     }
 

@@ -20,8 +20,9 @@ const TIMES_SLOWER: f64 = 4.0;
 /// What the newest answer counts for in the average.
 const NEWEST: f64 = 0.05;
 
-/// How much of the fastest answer is forgotten with each: a bookie whose usual pace changed is known after some thousand.
-const FORGOTTEN: f64 = 1.0005;
+/// How much of the fastest answer is forgotten with each: a bookie whose usual pace changed is known after some hundred
+/// thousand, and one that is slow because of us for some minutes is not.
+const FORGOTTEN: f64 = 1.00002;
 
 /// The way to one bookie.
 #[derive(Debug)]

@@ -188,6 +188,7 @@ impl Work<'_> {
             Ok(node) => node,
             Err(StoreError::NoNode) => {
                 self.end(vec![self.shared.tasks.done_step(&stored)]).await?;
+                self.hide().await;
                 return Ok(Next::End(End::Done));
             }
             Err(error) => return Err(WorkError::Store(error)),
@@ -313,15 +314,20 @@ impl Work<'_> {
         self.copied.insert(Self::key(&one), one);
     }
 
-    /// Each target says that it has all entries, where it has a list of them. What is missing is copied again.
+    /// Each target says that it has all entries, or gives some of them where it has no list. One that does not, or that is
+    /// silent by now, is not named: another one is given them.
     async fn verify(&mut self, copier: &Copier, transfers: &[Transfer]) -> bool {
         let lists = Lists::of(copier, transfers).await;
         let mut is_whole = true;
         for one in transfers {
-            if let Missing::Entry(_) = lists.missing(copier, one) {
+            let missing = check::kept(&lists, copier, one).await;
+            if missing != Missing::Nothing {
                 self.copied.remove(&Self::key(one));
                 self.rejected.insert(one.target.clone());
                 is_whole = false;
+            }
+            if missing == Missing::Unknown {
+                self.shared.replicas.rest(&one.target);
             }
         }
         is_whole
@@ -422,9 +428,11 @@ impl Work<'_> {
                 self.restore(&copier, &unchecked).await;
             }
         }
+        go!(self.wait_for_readers(&read).await?);
         let Some(wait) = waits else {
             let done = self.shared.tasks.done_step(&read.stored);
             self.end(vec![done]).await?;
+            self.hide().await;
             self.shared.failpoints.reach(Failpoint::Done).await;
             return Ok(Next::End(End::Done));
         };
@@ -443,6 +451,28 @@ impl Work<'_> {
         }
         self.shared.failpoints.reach(Failpoint::Done).await;
         Ok(Next::End(End::Waits(wait)))
+    }
+
+    /// Where the job wants it: nobody reads what was moved from where it was any more. Until then the lock keeps it there.
+    async fn wait_for_readers(&mut self, read: &Read) -> Result<Next<()>, WorkError> {
+        let Some(readers) = &self.shared.readers else {
+            return Ok(Next::Go(()));
+        };
+        // Whoever began with the task may have died after the change.
+        if read.stored.task.status != Status::Copying {
+            return Ok(Next::Go(()));
+        }
+        if self.lock.is_none() {
+            let shared = self.shared;
+            let (store, root, name) = (&shared.store, &shared.ledgers_root, &shared.name);
+            match LedgerLock::take(store, root, self.ledger, name, &[]).await {
+                Ok(lock) => self.lock = Some(lock),
+                Err(NotHeld::Store(error)) => return Err(WorkError::Store(error)),
+                Err(_) => return Ok(Next::End(End::Busy)),
+            }
+        }
+        readers(self.ledger, read.metadata.clone()).await;
+        Ok(Next::Go(()))
     }
 
     async fn fail(&mut self, read: Read, why: String) -> Result<Next<()>, WorkError> {
@@ -471,13 +501,31 @@ impl Work<'_> {
         Ok(Next::End(End::Later(why)))
     }
 
+    /// People are shown the ledger no more. Nothing depends on it.
+    async fn hide(&self) {
+        if let Err(error) = answered_job(self.shared.tasks.hide_one(self.ledger)).await {
+            tracing::warn!(
+                "ledger {} is done: {}",
+                self.ledger,
+                crate::report::text(&error)
+            );
+        }
+    }
+
     /// The last steps, with the lock given back in the same transaction. That the task was changed or taken away by others
     /// is no error.
     async fn end(&mut self, ops: Vec<Op>) -> Result<(), WorkError> {
+        let store = &self.shared.store;
         let done = match self.lock.take() {
-            Some(lock) => lock.release_with(ops).await,
+            Some(lock) => match lock.release_with(ops.clone()).await {
+                // The lock went before: the rest holds without it, because tasks have versions.
+                Err(StoreError::Step { at, .. }) if at == ops.len() && !ops.is_empty() => {
+                    answered(store.multi(&ops)).await
+                }
+                done => done,
+            },
             None if ops.is_empty() => Ok(()),
-            None => answered(self.shared.store.multi(&ops)).await,
+            None => answered(store.multi(&ops)).await,
         };
         match done {
             Ok(()) | Err(StoreError::Step { .. }) => Ok(()),

@@ -11,10 +11,12 @@ mod ledger;
 mod replica;
 mod report;
 mod says;
+pub mod targets;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,10 +31,10 @@ pub use report::Report;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::cluster::bookie::Bookies;
-use crate::cluster::ledger::{Layout, Secret};
+use crate::cluster::ledger::{Layout, LedgerMetadata, Secret};
 use crate::cluster::store::{Link, MetaStore, StoreError};
 use crate::drain::failpoint::Failpoints;
-use crate::drain::job::{Job, JobError, Jobs, Limits, Moved, Tasks};
+use crate::drain::job::{Job, JobError, Jobs, Limits, Moved, ReaderGate, Tasks};
 use crate::drain::plan::place::{Load, Target};
 use crate::drain::throttle::Throttle;
 use copy::{Counts, Room};
@@ -83,9 +85,20 @@ pub struct Worker {
     pub name: String,
     /// Where it runs.
     pub host: String,
+    /// Told how many requests a second the store may be asked, 0 for any number, now and when that changes
+    /// (`Paced::set_limit`).
+    pub pace: Box<dyn Fn(u32) + Send + Sync>,
+    /// What a job whose readers are to be waited for needs ([`ReaderGate::PerLedger`]).
+    pub readers: Option<Readers>,
     /// Where it dies in tests.
     pub failpoints: Failpoints,
 }
+
+/// Ends when nobody reads that ledger from where it was any more, as when its owner was unloaded. It is waited for after the
+/// metadata changed and while the ledger is locked, which keeps the sources from forgetting it. More than once if a
+/// worker dies meanwhile.
+pub type Readers =
+    Arc<dyn Fn(u64, LedgerMetadata) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// How far a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -130,6 +143,11 @@ pub enum WorkError {
     /// The job.
     #[error(transparent)]
     Job(JobError),
+    /// Its readers.
+    #[error(
+        "the job waits for the readers of each ledger, and this worker cannot tell when they are done"
+    )]
+    Readers,
 }
 
 impl From<JobError> for WorkError {
@@ -150,7 +168,7 @@ struct Shared {
     ledgers_root: String,
     layout: Layout,
     tasks: Tasks,
-    drained: std::collections::BTreeSet<String>,
+    drained: BTreeSet<String>,
     replicas: Arc<Replicas>,
     targets: watch::Receiver<Arc<Vec<Target>>>,
     /// What targets were given since their space was asked for, and for which list of them that holds.
@@ -163,6 +181,7 @@ struct Shared {
     ledgers: AtomicU64,
     fragments: AtomicU64,
     reports: Arc<Reports>,
+    readers: Option<Readers>,
     failpoints: Failpoints,
 }
 
@@ -173,7 +192,11 @@ impl Shared {
             store: Arc::clone(&worker.store),
             ledgers_root: worker.ledgers_root.trim_end_matches('/').to_owned(),
             layout: worker.layout,
-            tasks: worker.jobs.tasks(&job.id),
+            tasks: if job.mirror {
+                worker.jobs.tasks(&job.id).mirrored(&worker.ledgers_root)
+            } else {
+                worker.jobs.tasks(&job.id)
+            },
             drained: job.bookies.clone(),
             replicas: Arc::new(Replicas::new(bookies, worker.clock.clone(), throttle)),
             targets: worker.targets.clone(),
@@ -186,6 +209,10 @@ impl Shared {
             ledgers: AtomicU64::new(0),
             fragments: AtomicU64::new(0),
             reports: Arc::default(),
+            readers: match job.reader_gate {
+                ReaderGate::Refuse => None,
+                ReaderGate::PerLedger => worker.readers.clone(),
+            },
             failpoints: worker.failpoints.clone(),
         }
     }
@@ -253,6 +280,9 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     progress: &watch::Sender<Progress>,
 ) -> Result<Outcome, WorkError> {
+    if job.reader_gate == ReaderGate::PerLedger && worker.readers.is_none() {
+        return Err(WorkError::Readers);
+    }
     // Nothing is let through before it is known how many workers share the limit.
     let (share, limit) = watch::channel(1);
     let throttle = Throttle::new(worker.clock.clone(), limit);
@@ -262,9 +292,9 @@ pub async fn run(
         limits: worker.limits.clone(),
         until_waiting: worker.until_waiting,
         progress,
-        failed: BTreeMap::new(),
+        failed: Failed::default(),
     };
-    let mut says = says::Says::new(job, &worker, &shared, progress);
+    let mut says = says::Says::new(job, worker, &shared, progress);
     says.share(&share).await;
     let ended = tokio::select! {
         ended = passes.run() => Some(ended?),
@@ -276,7 +306,7 @@ pub async fn run(
     Ok(Outcome {
         progress: progress.borrow().clone(),
         is_stopped: ended.is_none(),
-        failed: ended.unwrap_or_default().into_iter().take(NAMED).collect(),
+        failed: ended.unwrap_or_default().named,
         reports,
     })
 }
@@ -287,8 +317,15 @@ struct Passes<'a> {
     limits: watch::Receiver<Limits>,
     until_waiting: bool,
     progress: &'a watch::Sender<Progress>,
-    /// Those are not tried again by this worker.
-    failed: BTreeMap<u64, String>,
+    failed: Failed,
+}
+
+/// Ledgers that cannot be done. They are not tried again by this worker.
+#[derive(Default)]
+struct Failed {
+    ids: BTreeSet<u64>,
+    /// The first of them, with the reasons.
+    named: Vec<(u64, String)>,
 }
 
 /// What a pass met.
@@ -301,7 +338,7 @@ struct Met {
 }
 
 impl Passes<'_> {
-    async fn run(mut self) -> Result<BTreeMap<u64, String>, WorkError> {
+    async fn run(mut self) -> Result<Failed, WorkError> {
         let mut waits = Backoff::new(LOOKS.0, LOOKS.1);
         loop {
             let met = self.pass().await?;
@@ -324,7 +361,7 @@ impl Passes<'_> {
         for shard in shards {
             let mut shard = self.patiently(shard).await?;
             while let Some(ledger) = shard.next() {
-                if self.failed.contains_key(&ledger) {
+                if self.failed.ids.contains(&ledger) {
                     continue;
                 }
                 while self.at_a_time() <= running.len() {
@@ -396,7 +433,10 @@ impl Passes<'_> {
             }
             End::Failed(why) => {
                 tracing::warn!("ledger {ledger} cannot be moved: {why}");
-                self.failed.insert(ledger, why);
+                self.failed.ids.insert(ledger);
+                if self.failed.named.len() < NAMED {
+                    self.failed.named.push((ledger, why));
+                }
             }
         }
         Ok(())
@@ -406,7 +446,7 @@ impl Passes<'_> {
         self.progress.send_modify(|progress| {
             progress.working = working;
             (progress.busy, progress.waiting) = (met.busy, met.waiting);
-            (progress.later, progress.failed) = (met.later, self.failed.len() as u64);
+            (progress.later, progress.failed) = (met.later, self.failed.ids.len() as u64);
         });
     }
 }

@@ -12,7 +12,6 @@ use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::cluster::bookie::{Bookie, BookieError, Bookies, Code, Held};
 use crate::drain::throttle::{Line, Throttle, Way};
-use crate::health::moment::Elapsed;
 
 /// How often a bookie is asked that says each time, after the client's own tries, that it has too much to do.
 const BUSY_TRIES: usize = 6;
@@ -33,7 +32,7 @@ pub(super) struct Replicas {
     clock: Clock,
     throttle: Throttle,
     known: Mutex<BTreeMap<String, Arc<Replica>>>,
-    rests: Mutex<BTreeMap<String, Elapsed>>,
+    rests: Mutex<BTreeMap<String, Duration>>,
 }
 
 /// One of them.

@@ -12,7 +12,6 @@ use super::{Progress, Shared, Worker};
 use crate::clock::Clock;
 use crate::drain::job::{Job, Jobs, Limits, Moved, Worker as Said};
 use crate::drain::lock::ANSWER;
-use crate::health::moment::Elapsed;
 
 /// Between two words: what people who watch take for at once, and nothing for the store.
 const BEAT: Duration = Duration::from_secs(2);
@@ -23,11 +22,12 @@ pub(super) struct Says<'a> {
     name: String,
     clock: Clock,
     limits: watch::Receiver<Limits>,
+    pace: Box<dyn Fn(u32) + Send + Sync>,
     shared: Arc<Shared>,
     progress: &'a watch::Sender<Progress>,
     said: Said,
     /// The bytes at the beat before, and when that was.
-    before: (u64, Elapsed),
+    before: (u64, Duration),
     written: Moved,
     /// Workers of the job, this one among them.
     workers: u64,
@@ -36,21 +36,22 @@ pub(super) struct Says<'a> {
 impl<'a> Says<'a> {
     pub(super) fn new(
         job: &Job,
-        worker: &Worker,
+        worker: Worker,
         shared: &Arc<Shared>,
         progress: &'a watch::Sender<Progress>,
     ) -> Says<'a> {
         let now = worker.clock.now();
         Says {
-            jobs: worker.jobs.clone(),
+            jobs: worker.jobs,
             job: job.id.clone(),
-            name: worker.name.clone(),
-            clock: worker.clock.clone(),
-            limits: worker.limits.clone(),
+            name: worker.name,
+            clock: worker.clock,
+            limits: worker.limits,
+            pace: worker.pace,
             shared: Arc::clone(shared),
             progress,
             said: Said {
-                host: worker.host.clone(),
+                host: worker.host,
                 pid: std::process::id(),
                 since: now.wall.0,
                 ..Said::default()
@@ -76,8 +77,9 @@ impl<'a> Says<'a> {
     }
 
     fn take_part(&self, share: &watch::Sender<u64>) {
-        let limit = self.limits.borrow().max_bytes_per_second;
-        let part = match limit {
+        let limits = *self.limits.borrow();
+        (self.pace)(limits.max_requests_per_second);
+        let part = match limits.max_bytes_per_second {
             0 => 0,
             limit => (limit / self.workers).max(1),
         };

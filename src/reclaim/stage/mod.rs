@@ -2,7 +2,7 @@
 //! make ledgers first and name them later, let them go first and delete them later, and die in between. It
 //! knows at every moment who needs which ledger, also where that stands in no node.
 
-pub(super) mod hooked;
+pub(super) use crate::cluster::hooked;
 pub(super) mod reclaimer;
 mod steps;
 pub(super) mod wire;

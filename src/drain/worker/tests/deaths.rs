@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
-use super::hooked::{Fate, Hooked};
+use super::hooked::{Call, Fate, hooked};
 use super::shapes;
 use super::world::{STUCK, Shape, World};
 use crate::drain::failpoint::{Failpoint, Failpoints};
-use crate::drain::worker::{Progress, run};
+use crate::drain::job::ReaderGate;
+use crate::drain::worker::{Progress, WorkError, run};
 
 /// Has a worker die when it reaches that step once more after so many times; whether it did. Everything is judged at
 /// each step of it.
@@ -111,16 +112,16 @@ async fn lost_answers_to_every_transaction() {
     for fate in [Fate::Lost, Fate::MadeAndLost] {
         for which in 0..6 {
             let world = World::with(7, 2, &shapes()).await;
-            let number = AtomicUsize::new(0);
-            let hooked = Hooked::new(Arc::new(world.server.connect()), move |call| {
-                let is_ours = matches!(call, super::hooked::Call::Multi(_));
-                if is_ours && number.fetch_add(1, Ordering::Relaxed) == which {
-                    fate
+            let (number, chosen) = (AtomicUsize::new(0), fate.clone());
+            let store = hooked(Arc::new(world.server.connect()), move |call| {
+                let is_one = matches!(call, Call::Multi(_));
+                if is_one && number.fetch_add(1, Ordering::Relaxed) == which {
+                    chosen.clone()
                 } else {
                     Fate::Answered
                 }
             });
-            world.run(world.worker(Arc::new(hooked))).await;
+            world.run(world.worker(store)).await;
             let locks = async {
                 while !world.locks().is_empty() {
                     tokio::time::sleep(Duration::from_millis(10)).await;
@@ -155,5 +156,52 @@ async fn a_store_that_is_away_for_a_while_is_waited_for() {
         session.reconnect();
     };
     tokio::join!(world.run(worker), back);
+    world.judge_end("at the end", &[]);
+}
+
+#[tokio::test]
+async fn readers_are_waited_for_under_the_lock_also_after_a_death() {
+    let world = World::with(5, 1, &[Shape::simple(1, &[10; 12])]).await;
+    let mut job = world.job.clone().unwrap();
+    job.reader_gate = ReaderGate::PerLedger;
+    let progress = watch::Sender::new(Progress::default());
+    let nobody = world.worker(Arc::new(world.server.connect()));
+    let refused = run(&job, nobody, std::future::pending(), &progress).await;
+    assert_eq!(refused, Err(WorkError::Readers));
+    let waited = Arc::new(AtomicUsize::new(0));
+    let mut workers = (0..2).map(|which| {
+        let mut worker = world.worker(Arc::new(world.server.connect()));
+        let (there, waited) = (Arc::clone(&world), Arc::clone(&waited));
+        worker.readers = Some(Arc::new(move |ledger, _| {
+            assert_eq!(ledger, 1);
+            assert_eq!(there.locks().len(), 1, "the sources may forget it");
+            there.pass();
+            let old = there.bookies[0].entries(1);
+            assert!(!old.is_empty(), "a source forgot it");
+            waited.fetch_add(1, Ordering::Relaxed);
+            // The first worker dies here.
+            Box::pin(async move {
+                if which == 0 {
+                    std::future::pending::<()>().await;
+                }
+            })
+        }));
+        worker
+    });
+    let stop = async {
+        while waited.load(Ordering::Relaxed) == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let first = run(&job, workers.next().unwrap(), stop, &progress);
+    timeout(STUCK, first).await.expect("stuck").unwrap();
+    let second = run(
+        &job,
+        workers.next().unwrap(),
+        std::future::pending(),
+        &progress,
+    );
+    timeout(STUCK, second).await.expect("stuck").unwrap();
+    assert_eq!(waited.load(Ordering::Relaxed), 2);
     world.judge_end("at the end", &[]);
 }

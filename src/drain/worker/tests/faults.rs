@@ -137,17 +137,20 @@ async fn what_may_be_there_another_time_is_never_taken_for_lost() {
 
 #[tokio::test]
 async fn a_target_that_refuses_is_replaced_by_another() {
-    for (status, name) in [
-        (READ_ONLY, "EREADONLY"),
-        (FENCED, "EFENCED"),
-        (IO, "EIO"),
-        (UNAUTHORIZED, "EUA"),
+    for (reply, name) in [
+        (Reply::Status(READ_ONLY), "EREADONLY"),
+        (Reply::Status(FENCED), "EFENCED"),
+        (Reply::Status(IO), "EIO"),
+        (Reply::Status(UNAUTHORIZED), "EUA"),
+        (Reply::Close, "ended"),
+        (Reply::Silence, "no answer"),
+        (Reply::DoneInSilence, "no answer"),
     ] {
         let world = world().await;
         let (target, other) = targets(&world);
         target.instead(move |asked| match asked {
             // Not at once.
-            Asked::Add { entry, .. } if 4 < entry => Some(Reply::Status(status)),
+            Asked::Add { entry, .. } if 4 < entry => Some(reply.clone()),
             _ => None,
         });
         let outcome = world.finish().await;
@@ -175,10 +178,11 @@ async fn a_target_that_gives_back_something_else_is_replaced() {
 async fn bookies_with_too_much_to_do_are_waited_for() {
     let world = world().await;
     for bookie in &world.bookies {
-        let mut number = 0;
+        // Longer than the client itself asks again.
+        let mut left = 60;
         bookie.instead(move |asked| {
-            number += 1;
-            let is_busy = number % 3 != 0 && !matches!(asked, Asked::Held { .. });
+            let is_busy = 0 < left && !matches!(asked, Asked::Held { .. });
+            left -= u32::from(is_busy);
             is_busy.then_some(Reply::Status(BUSY))
         });
     }
@@ -268,11 +272,8 @@ async fn a_target_that_dies_after_the_change_is_no_reason_to_wait() {
 
 #[tokio::test]
 async fn a_ledger_without_a_target_is_put_off_and_says_why() {
-    let world = World::with(3, 1, &[]).await;
-    drop(world);
     let world = World::with(4, 2, &[Shape::simple(1, &[50; 4])]).await;
-    let mut worker = world.worker(Arc::new(world.server.connect()));
-    worker.until_waiting = true;
+    let worker = world.worker(Arc::new(world.server.connect()));
     let progress = tokio::sync::watch::Sender::new(Default::default());
     let mut seen = progress.subscribe();
     let put_off = async {

@@ -1,5 +1,6 @@
 //! Tests of the worker, against bookies that speak the real protocol: what moves, what it costs, and within which bounds.
 
+mod around;
 mod deaths;
 mod faults;
 mod hooked;
@@ -11,9 +12,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::*;
+use crate::cluster::Paced;
 use crate::cluster::ledger::LedgerState;
 use crate::drain::job::Status;
-use hooked::{Fate, Hooked};
+use hooked::{Fate, hooked, paths};
 use world::{Shape, World, limits};
 
 /// Ledgers of every kind that a worker meets: several segments, striped or not, with empty ends, empty, open, in recovery.
@@ -114,13 +116,16 @@ async fn a_ledger_costs_six_requests_to_the_store() {
     let world = World::with(5, 1, &shapes).await;
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
-    let hooked = Hooked::new(Arc::new(world.server.connect()), move |call| {
+    let store = hooked(Arc::new(world.server.connect()), move |call| {
+        let paths = paths(call);
         // Not the lists of tasks, nor what it says of itself.
-        let is_own = call.names("/tasks/") || call.names("/ledgers/");
-        counted.fetch_add(usize::from(is_own && !call.is_list()), Ordering::Relaxed);
+        let is_own = |path: &String| path.contains("/tasks/") || path.starts_with("/ledgers/");
+        let is_list = matches!(&paths[..], [one] if one[..one.len() - 2].ends_with("/tasks/"));
+        let counts = !is_list && paths.iter().any(is_own);
+        counted.fetch_add(usize::from(counts), Ordering::Relaxed);
         Fate::Answered
     });
-    world.run(world.worker(Arc::new(hooked))).await;
+    world.run(world.worker(store)).await;
     world.judge_end("at the end", &[]);
     // The task and the ledger; lock and choice; the change; the ledger; the end.
     let calls = calls.load(Ordering::Relaxed);
@@ -176,6 +181,34 @@ async fn bytes_stay_within_the_limit_and_a_new_one_counts_at_once() {
     // Ten entries, and the one that goes first.
     assert!(most <= 11, "{most} entries of 10 kB in a second");
     assert!(Duration::from_millis(1500) < times[19] - began, "{times:?}");
+}
+
+#[tokio::test]
+async fn the_store_is_asked_at_the_pace_of_the_job() {
+    let world = World::with(5, 1, &[Shape::simple(1, &[10; 4])]).await;
+    let asked = |requests| Limits {
+        max_requests_per_second: requests,
+        ..limits(0, 4)
+    };
+    world.limits.send_replace(asked(100));
+    let paced = Arc::new(Paced::new(world.server.connect(), 1, world.clock.clone()));
+    let mut worker = world.worker(paced.clone());
+    let told = Arc::clone(&paced);
+    worker.pace = Box::new(move |limit| {
+        told.set_limit(if limit == 0 { u32::MAX } else { limit });
+    });
+    let began = world.clock.elapsed();
+    let later = async {
+        // Each shard is listed, so that there are more than 256 calls.
+        while paced.calls() < 150 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        world.limits.send_replace(asked(0));
+        world.clock.elapsed() - began
+    };
+    let (_, took) = tokio::join!(world.run(worker), later);
+    assert!(Duration::from_millis(1300) < took, "150 calls in {took:?}");
+    world.judge_end("at the end", &[]);
 }
 
 #[tokio::test]

@@ -125,11 +125,7 @@ fn digest() -> Digest {
 }
 
 impl World {
-    /// So many bookies, of which the first ones are to be emptied.
-    pub(super) async fn new(count: usize, drained: usize) -> Arc<World> {
-        World::with(count, drained, &[]).await
-    }
-
+    /// So many bookies, of which the first ones are to be emptied, and these ledgers.
     pub(super) async fn with(count: usize, drained: usize, shapes: &[Shape]) -> Arc<World> {
         let clock = Clock::start();
         let server = Memory::new(clock.clone());
@@ -300,6 +296,8 @@ impl World {
             memory: MEMORY,
             name: format!("w-{:x}", fastrand::u32(..)),
             host: "here".to_owned(),
+            pace: Box::new(|_| {}),
+            readers: None,
             failpoints: Failpoints::default(),
         }
     }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::cluster::store::{Answer, Changed, Kind, Link, MetaStore, Op, Stat, StoreError};
+use super::store::{Answer, Changed, Kind, Link, MetaStore, Op, Stat, StoreError};
 
 /// A call.
 #[derive(Debug)]
-pub(in crate::reclaim) enum Call<'a> {
+pub(crate) enum Call<'a> {
     Read(&'a str),
     Write(&'a str),
     Multi(&'a [Op]),
@@ -17,7 +17,7 @@ pub(in crate::reclaim) enum Call<'a> {
 
 /// What becomes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::reclaim) enum Fate {
+pub(crate) enum Fate {
     /// It is made and answered.
     Answered,
     /// It is not made, and nobody knows.
@@ -33,15 +33,15 @@ pub(in crate::reclaim) enum Fate {
 }
 
 /// Looks at calls.
-pub(in crate::reclaim) trait Hook: Send + Sync + 'static {
+pub(crate) trait Hook: Send + Sync + 'static {
     fn before(&self, call: &Call<'_>) -> Fate;
     /// A transaction was applied.
     fn applied(&self, _ops: &[Op]) {}
 }
 
-pub(in crate::reclaim) struct Hooked<H> {
-    pub(in crate::reclaim) store: Arc<dyn MetaStore>,
-    pub(in crate::reclaim) hook: H,
+pub(crate) struct Hooked<H> {
+    pub(crate) store: Arc<dyn MetaStore>,
+    pub(crate) hook: H,
 }
 
 impl<H: Hook> Hooked<H> {
