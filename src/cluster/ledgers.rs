@@ -190,3 +190,101 @@ impl<'a> Walk<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::super::hooked::{Call, Fate, Hook, Hooked};
+    use super::super::memory::Memory;
+    use super::super::store::{Kind, create_with_parents};
+    use super::*;
+    use crate::clock::Clock;
+
+    async fn put(store: &dyn MetaStore, path: &str) {
+        let made = create_with_parents(store, path, b"x", Kind::Persistent).await;
+        made.unwrap();
+    }
+
+    async fn walked(store: &dyn MetaStore) -> Result<Vec<u64>, WalkError> {
+        let mut walk = Walk::begin(store, "/ledgers/").await?;
+        walk.between_tries = Duration::ZERO;
+        let mut ids = Vec::new();
+        while let Some(nodes) = walk.next().await? {
+            assert!(nodes.len() <= READS_AT_ONCE);
+            assert!(nodes.iter().all(|node| node.bytes == b"x"));
+            ids.extend(nodes.iter().map(|node| node.id));
+        }
+        ids.sort_unstable();
+        Ok(ids)
+    }
+
+    #[tokio::test]
+    async fn every_ledger_of_every_layout_and_nothing_else() {
+        for (class, layout) in [
+            ("Flat", Layout::Flat),
+            ("LegacyHierarchical", Layout::LegacyHierarchical),
+            ("LongHierarchical", Layout::LongHierarchical),
+            ("Hierarchical", Layout::Hierarchical),
+        ] {
+            let store = Memory::new(Clock::manual()).connect();
+            let text = format!("2\nx.{class}LedgerManagerFactory:1");
+            let path = "/ledgers/LAYOUT";
+            let made = create_with_parents(&store, path, text.as_bytes(), Kind::Persistent).await;
+            made.unwrap();
+            let few = (0..200).map(|nth| nth * 997);
+            let ids: Vec<u64> = few.chain([i32::MAX as u64 - 1, 1 << 50]).collect();
+            let ids: Vec<_> = ids
+                .into_iter()
+                .filter(|id| layout.path(*id).is_some())
+                .collect();
+            for id in &ids {
+                put(&store, &format!("/ledgers/{}", layout.path(*id).unwrap())).await;
+            }
+            for other in [
+                "offline_ledgers/5",
+                "underreplication/ledgers/0000/0000/0000/0000/urL0000000001",
+                "available/readonly/b:1",
+                "idgen-long/HOB-0000000000",
+            ] {
+                put(&store, &format!("/ledgers/{other}")).await;
+            }
+            assert_eq!(walked(&store).await.unwrap(), ids, "{class}");
+        }
+    }
+
+    /// Answers get lost, so many of each few.
+    struct Loses(AtomicUsize, usize);
+
+    impl Hook for Loses {
+        fn before(&self, _: &Call<'_>) -> Fate {
+            match self.0.fetch_add(1, Ordering::SeqCst) % 5 < self.1 {
+                true => Fate::Lost,
+                false => Fate::Answered,
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn lost_answers_are_asked_for_again_and_not_for_ever() {
+        let store: Arc<dyn MetaStore> = Arc::new(Memory::new(Clock::manual()).connect());
+        let text = b"2\nx.HierarchicalLedgerManagerFactory:1";
+        let made = create_with_parents(&*store, "/ledgers/LAYOUT", text, Kind::Persistent).await;
+        made.unwrap();
+        put(&*store, "/ledgers/00/0000/L0001").await;
+        let losing = |some| Hooked {
+            store: store.clone(),
+            hook: Loses(AtomicUsize::new(4), some),
+        };
+        assert_eq!(walked(&losing(2)).await, Ok(vec![1]));
+        let (whole, never) = (losing(0), losing(5));
+        let mut walk = Walk::begin(&whole, "/ledgers").await.unwrap();
+        walk.store = &never;
+        walk.between_tries = Duration::ZERO;
+        let path = "/ledgers".to_owned();
+        let source = StoreError::Lost;
+        assert_eq!(walk.next().await, Err(WalkError::Store { path, source }));
+        assert_eq!(never.hook.0.load(Ordering::SeqCst), 4 + TRIES as usize);
+    }
+}

@@ -202,6 +202,10 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "its beats, the limit of a registration, each beside its reason",
     ),
     (
+        "src/drain/job/jobs.rs",
+        "between two looks at limits that nobody tells",
+    ),
+    (
         "src/reclaim/trim/",
         "the pace of its visits, and between two looks at a list that is to become shorter",
     ),

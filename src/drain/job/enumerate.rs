@@ -71,8 +71,8 @@ pub async fn enumerate(
     Ok(())
 }
 
-/// What a drain of those bookies would move. `alive` are the bookies that are registered, writable or not. What names none
-/// of them is finished: [`Survey::ledgers`] is 0, and nothing is unreadable.
+/// What a drain of those bookies would move. `alive` are the bookies that are registered, writable or not. Where none is
+/// named, [`Survey::names_nobody`].
 ///
 /// # Errors
 /// The ledgers cannot be read whole.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::sync::watch;
@@ -10,12 +11,15 @@ use super::document::{self, Job, Limits, OpenLedgers, Phase, ReaderGate};
 use super::tasks::{self, Tasks};
 use crate::cluster::ledgers::WalkError;
 use crate::cluster::store::{
-    Changed, Kind, Link, MetaStore, Op, StoreError, children_if_any, create_with_parents,
+    Changed, Kind, MetaStore, Op, StoreError, children_if_any, create_with_parents,
 };
 
 /// How often something is tried again because somebody else changed it meanwhile: that is rare, and each try sees what
 /// the other did.
 pub(super) const TRIES: usize = 10;
+
+/// Between two looks at limits while the store is out of reach: a look that nobody answers costs nothing.
+const RETRY: Duration = Duration::from_millis(200);
 
 /// Nodes that are deleted in one transaction: some 10 kB.
 const DELETED_AT_ONCE: usize = 100;
@@ -320,14 +324,8 @@ impl Jobs {
                     }
                 }
                 Err(JobError::Store { source, .. }) if source.is_open() => {
-                    let mut link = self.store.link();
                     tokio::select! {
-                        back = link.wait_for(|link| matches!(link, Link::Connected(_))) => {
-                            // The store itself is gone.
-                            if back.is_err() {
-                                return Ok(());
-                            }
-                        }
+                        () = tokio::time::sleep(RETRY) => {}
                         () = into.closed() => return Ok(()),
                     }
                 }

@@ -97,7 +97,7 @@ fn nothing() {
 #[test]
 fn names_of_bookies() {
     insta::assert_snapshot!(told(|scene| scene.drained.clear()), @"no bookie is named: say which with --bookies");
-    insta::assert_snapshot!(told(|scene| drop(scene.drained.insert("x:1".to_owned()))), @"x:1 is not known to this cluster, neither by a cookie nor by a registration: look at the spelling and the port");
+    insta::assert_snapshot!(told(|scene| { scene.drained.insert("x:1".to_owned()); }), @"x:1 is not known to this cluster, neither by a cookie nor by a registration: look at the spelling and the port");
     insta::assert_snapshot!(told(|scene| scene.drained.extend(set(&["x:1", "y:1"]))), @"x:1, y:1 are not known to this cluster, neither by a cookie nor by a registration: look at the spelling and the port");
 }
 
@@ -135,7 +135,7 @@ fn too_little_space() {
     assert_eq!(told(space(35 * GIB + 1)), "");
     insta::assert_snapshot!(told(space(35 * GIB - 20)), @"64424509400 bytes are free in the isolation group g and 64424509440 are wanted, a fifth more than what is to be moved: add bookies or space");
     // Near full is as good as full.
-    insta::assert_snapshot!(told(|scene| drop(scene.seen.warn.insert("c".to_owned()))), @"48318382080 bytes are free in the isolation group g and 64424509440 are wanted, a fifth more than what is to be moved: add bookies or space");
+    insta::assert_snapshot!(told(|scene| { scene.seen.warn.insert("c".to_owned()); }), @"48318382080 bytes are free in the isolation group g and 64424509440 are wanted, a fifth more than what is to be moved: add bookies or space");
     let nobodys = told(|scene| {
         scene.racks = Ok(Racks::default());
         space(GIB)(scene);

@@ -56,7 +56,9 @@ fn the_one_with_most_room_that_is_fit() {
         "d"
     );
     assert_eq!(
-        told(|_, rejected, _| drop(rejected.insert("c".to_owned()))),
+        told(|_, rejected, _| {
+            rejected.insert("c".to_owned());
+        }),
         "d"
     );
     // What it was given counts.
