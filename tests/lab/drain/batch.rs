@@ -1,0 +1,104 @@
+//! Two bookies emptied at once while clients read and write, then stopped and deleted: nobody notices.
+
+use std::time::Duration;
+
+use super::{Drain, tell};
+use crate::harness::bench::Bench;
+use crate::harness::run::wait_for;
+use crate::stand::drain::{Stand, assert_no_worse, assert_only_members, assert_same_entries};
+
+/// Time between two looks of a bookie for ledgers of which it is no member any more.
+const PASS: Duration = Duration::from_secs(10);
+
+/// Two passes and one that is under way, each of some seconds.
+const PASSES: Duration = Duration::from_secs(120);
+
+/// A worker beside the test ends by itself once nothing is left.
+const END: Duration = Duration::from_secs(300);
+
+/// Ledgers, of which some stay open with an owner that does nothing.
+const LEDGERS: &str = "500";
+const IDLE: &str = "12";
+
+/// Handles of the lab's client follow metadata, as those of brokers do that know how.
+const LINES: &str = "reader_gate = \"per-ledger\"";
+
+/// The first line of what the drain must show.
+pub(crate) fn two_at_once(bench: &Bench) {
+    let began = bench.now();
+    let stand = Stand::up(bench, 5, PASS);
+    let make = "--rounds 4 --entries 3 --ledgers";
+    let make: Vec<&str> = make.split(' ').chain([LEDGERS, "--open", IDLE]).collect();
+    let mut owner = stand.make(&make);
+    let entries = stand.entries("entries-before");
+    let replicas = stand.replicas("replicas-before");
+    let ledgers = stand.ledgers();
+    let mut holder = stand.beside("hold", &["--refresh"]);
+    let held = holder.wait("held");
+    let mut writer = stand.beside(
+        "write",
+        &["--ledgers", "3", "--rate", "40", "--roll", "300"],
+    );
+    writer.wait("writing");
+
+    let drain = Drain::new(&stand, &[1, 2], LINES);
+    drain.must(&["plan", "--bookies", &drain.ids().join(",")]);
+    writer.mark("idle");
+    let job = drain.start(&[]);
+    let mut worker = drain.work("worker", &job, &["--workers", "4"]);
+    // Everything is read all the time.
+    let mut reads = 0;
+    wait_for("only idle ledgers are left", END, || {
+        holder.order("read");
+        reads += 1;
+        let (code, status) = drain.status(&job);
+        assert_ne!(code, Some(0), "ledgers of an idle owner cannot be done");
+        only_waiting(&status).then_some(())
+    });
+    // The owner adds one entry to each, and learns that two of its bookies are read-only.
+    owner.order("add");
+    let ended = worker.wait(END).expect("the worker ends by itself");
+    assert!(ended.success(), "{ended}");
+    drain.wait_finished(&job);
+    let phase = writer.mark("drained");
+    assert_eq!(phase["errors"], 0, "{phase}");
+    drain.assert_unnamed();
+
+    let now = stand.ledgers();
+    let replaced = assert_only_members(&ledgers, &now, &drain.ids());
+    stand.wait_two_passes(&[1, 2], PASSES);
+    holder.order("read");
+    drain.finish_and_delete(&job);
+    holder.order("read");
+    owner.order("add");
+    owner.order("close");
+    writer.say("stop");
+    let last = writer.wait("phase");
+    assert_eq!(last["errors"], 0, "{last}");
+    writer.wait("stopped");
+
+    assert_same_entries(&entries, &stand.entries("entries-after"));
+    assert_no_worse(&replicas, &stand.replicas("replicas-after"));
+    drain.assert_unnamed();
+    let shows = "two of five bookies emptied at once under readers and writers, then stopped and deleted: every entry is as it was, no metadata names them, handles opened before read on through two over-replicated passes, the writer sees no error";
+    let result = format!(
+        "{} ledgers, {} entries, {replaced} members replaced, {} held handles read {} times, p99 of the writer {} ms",
+        ledgers.len(),
+        entries.len(),
+        held["ledgers"],
+        reads + 2,
+        phase["p99"]
+    );
+    tell(bench, began, shows, result);
+}
+
+/// All that is left waits for a writer, and each is named with its reason.
+fn only_waiting(status: &serde_json::Value) -> bool {
+    let left = &status["left"];
+    let count = |class: &str| left[class]["ledgers"].as_u64().unwrap_or(0);
+    let others: u64 = ["todo", "copying", "failed", "waitingRecovery"]
+        .map(count)
+        .iter()
+        .sum();
+    0 < count("waitingOpen") && others == 0
+}
