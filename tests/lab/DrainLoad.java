@@ -524,8 +524,7 @@ public final class DrainLoad {
         synchronized void note(long nanos, Throwable problem) {
             if (problem == null) {
                 times.add(nanos);
-            } else {
-                errors++;
+            } else if (errors++ == 0) {
                 line("event", "error", "why", root(problem));
             }
         }

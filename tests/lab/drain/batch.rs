@@ -1,11 +1,14 @@
 //! Two bookies emptied at once while clients read and write, then stopped and deleted: nobody notices.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::{Drain, tell};
 use crate::harness::bench::Bench;
 use crate::harness::run::wait_for;
-use crate::stand::drain::{Stand, assert_no_worse, assert_only_members, assert_same_entries};
+use crate::stand::drain::{
+    Ledger, Stand, assert_no_worse, assert_only_members, assert_same_entries,
+};
 
 /// Time between two looks of a bookie for ledgers of which it is no member any more.
 const PASS: Duration = Duration::from_secs(10);
@@ -101,4 +104,64 @@ fn only_waiting(status: &serde_json::Value) -> bool {
         .iter()
         .sum();
     0 < count("waitingOpen") && others == 0
+}
+
+/// Six bookies in three racks; one of each of two racks is emptied.
+const RACKS: [&str; 6] = ["/a", "/a", "/b", "/b", "/c", "/c"];
+
+/// Replicas of an entry are spread over no fewer racks than before.
+pub(crate) fn racks_are_kept(bench: &Bench) {
+    let began = bench.now();
+    let stand = Stand::up(bench, RACKS.len(), Duration::from_secs(86_400));
+    stand.set_racks(&RACKS);
+    let racks: BTreeMap<String, &str> = (1..).map(|n| stand.bookie(n).id()).zip(RACKS).collect();
+    let mut owner = stand.make(&["--ledgers", "200", "--rounds", "2", "--max", "20000"]);
+    owner.say("quit");
+    let (entries, replicas) = (stand.entries("entries-before"), stand.replicas("before"));
+    let ledgers = stand.ledgers();
+    let drain = Drain::new(&stand, &[1, 3], LINES);
+    let job = drain.start(&[]);
+    drain.must(&["run", "--job", &job, "--execute"]);
+    drain.wait_finished(&job);
+    drain.finish_and_delete(&job);
+    let now = stand.ledgers();
+    let replaced = assert_only_members(&ledgers, &now, &drain.ids());
+    let (was, is) = (spreads(&ledgers, &racks), spreads(&now, &racks));
+    for (place, count) in &was {
+        assert!(
+            count <= &is[place],
+            "{place:?}: {count} racks became {}",
+            is[place]
+        );
+    }
+    assert_same_entries(&entries, &stand.entries("entries-after"));
+    assert_no_worse(&replicas, &stand.replicas("after"));
+    let result = format!("{} write sets, {replaced} members replaced", was.len());
+    let shows =
+        "one bookie of each of two racks is emptied: no write set is on fewer racks than before";
+    tell(bench, began, shows, result);
+}
+
+/// Ledger, first entry of the fragment, and the place in the ensemble at which a write set begins.
+type WriteSet = (u64, u64, usize);
+
+/// How many racks each write set is on.
+fn spreads(
+    ledgers: &BTreeMap<u64, Ledger>,
+    racks: &BTreeMap<String, &str>,
+) -> BTreeMap<WriteSet, usize> {
+    let mut spreads = BTreeMap::new();
+    for (id, ledger) in ledgers {
+        let quorum = ledger.rest.split(" W").nth(1);
+        let quorum = quorum.and_then(|rest| rest.split(' ').next()).unwrap();
+        let quorum: usize = quorum.parse().unwrap();
+        for (first, members) in &ledger.fragments {
+            for start in 0..members.len() {
+                let set = members.iter().cycle().skip(start).take(quorum);
+                let on: BTreeSet<&str> = set.map(|member| racks[member]).collect();
+                spreads.insert((*id, *first, start), on.len());
+            }
+        }
+    }
+    spreads
 }

@@ -66,6 +66,9 @@ impl<'a> Stand<'a> {
             .bookies(bookies)
             .heap(HEAP)
             .conf("gcWaitTime=2000")
+            // How full the machine's own disk is says nothing here.
+            .conf("diskUsageThreshold=0.99")
+            .conf("diskUsageWarnThreshold=0.989")
             .conf(&format!(
                 "gcOverreplicatedLedgerWaitTime={}",
                 pass.as_millis()
