@@ -23,9 +23,6 @@ const END: Duration = Duration::from_secs(300);
 const LEDGERS: &str = "500";
 const IDLE: &str = "12";
 
-/// Handles of the lab's client follow metadata, as those of brokers do that know how.
-const LINES: &str = "reader_gate = \"per-ledger\"";
-
 /// The first line of what the drain must show.
 pub(crate) fn two_at_once(bench: &Bench) {
     let began = bench.now();
@@ -44,10 +41,12 @@ pub(crate) fn two_at_once(bench: &Bench) {
     );
     writer.wait("writing");
 
-    let drain = Drain::new(&stand, &[1, 2], LINES);
-    drain.must(&["plan", "--bookies", &drain.ids().join(",")]);
+    let drain = Drain::new(&stand, &[1, 2]);
+    // Handles of the lab's client follow metadata, as those of brokers do that know how.
+    let refresh = "--readers-refresh";
+    drain.must(&["plan", "--bookies", &drain.ids().join(","), refresh]);
     writer.mark("idle");
-    let job = drain.start(&[]);
+    let job = drain.start(&[refresh]);
     let mut worker = drain.work("worker", &job, &["--workers", "4"]);
     // Everything is read all the time.
     let mut reads = 0;
@@ -106,6 +105,45 @@ fn only_waiting(status: &serde_json::Value) -> bool {
     0 < count("waitingOpen") && others == 0
 }
 
+/// Handles that keep their old ensembles, of ledgers that lost two of their members at once: the sources keep what they had until
+/// the operator says that no reader needs it.
+pub(crate) fn readers_are_waited_for(bench: &Bench) {
+    let began = bench.now();
+    let stand = Stand::up(bench, 5, PASS);
+    let mut owner = stand.make(&["--ledgers", "200", "--rounds", "2", "--max", "20000"]);
+    owner.say("quit");
+    let (entries, replicas) = (stand.entries("entries-before"), stand.replicas("before"));
+    let ledgers = stand.ledgers();
+    let mut holder = stand.beside("hold", &[]);
+    holder.wait("held");
+    let drain = Drain::new(&stand, &[1, 2]);
+    let refused = drain.run(&["plan", "--bookies", &drain.ids().join(",")]);
+    assert_ne!(refused.code, Some(0), "two replicas at once: {refused:#?}");
+    let job = drain.start(&["--reader-gate", "per-ledger"]);
+    let mut worker = drain.work("worker", &job, &[]);
+    wait_for("no metadata names them", END, || {
+        let left = stand.ledgers();
+        let named = left.values().any(|ledger| ledger.names(&drain.ids()));
+        (!named).then_some(())
+    });
+    stand.wait_two_passes(&[1, 2], PASSES);
+    let read = holder.order("read");
+    drop(holder);
+    drain.must(&["finish", "--job", &job, "--readers-safe", "--execute"]);
+    let ended = worker.wait(END).expect("the worker ends by itself");
+    assert!(ended.success(), "{ended}");
+    drain.delete(&job);
+    let replaced = assert_only_members(&ledgers, &stand.ledgers(), &drain.ids());
+    assert_same_entries(&entries, &stand.entries("entries-after"));
+    assert_no_worse(&replicas, &stand.replicas("after"));
+    let shows = "two bookies emptied at once with --reader-gate per-ledger: handles that keep their old ensembles read everything through two over-replicated passes, until the operator says that readers are safe";
+    let result = format!(
+        "{} entries read, {replaced} members replaced",
+        read["entries"]
+    );
+    tell(bench, began, shows, result);
+}
+
 /// Six bookies in three racks; one of each of two racks is emptied.
 const RACKS: [&str; 6] = ["/a", "/a", "/b", "/b", "/c", "/c"];
 
@@ -119,8 +157,8 @@ pub(crate) fn racks_are_kept(bench: &Bench) {
     owner.say("quit");
     let (entries, replicas) = (stand.entries("entries-before"), stand.replicas("before"));
     let ledgers = stand.ledgers();
-    let drain = Drain::new(&stand, &[1, 3], LINES);
-    let job = drain.start(&[]);
+    let drain = Drain::new(&stand, &[1, 3]);
+    let job = drain.start(&["--readers-refresh"]);
     drain.must(&["run", "--job", &job, "--execute"]);
     drain.wait_finished(&job);
     drain.finish_and_delete(&job);

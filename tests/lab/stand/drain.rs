@@ -17,6 +17,9 @@ use crate::harness::run::{text, try_command, wait_exit, wait_for};
 /// Small, as the cluster has it.
 const HEAP: &str = "150m";
 
+/// With the lab's 64 MB a bookie that is read from at full speed ends itself.
+const DIRECT: &str = "192m";
+
 /// Reading 6,000 entries of 160 MB takes 15 s on an idle machine.
 const CLIENT_LIMIT: Duration = Duration::from_secs(600);
 
@@ -64,7 +67,7 @@ impl<'a> Stand<'a> {
     pub(crate) fn up(bench: &'a Bench, bookies: usize, pass: Duration) -> Stand<'a> {
         let mut setup = Setup::new(bench)
             .bookies(bookies)
-            .heap(HEAP)
+            .memory(HEAP, DIRECT)
             .conf("gcWaitTime=2000")
             // How full the machine's own disk is says nothing here.
             .conf("diskUsageThreshold=0.99")

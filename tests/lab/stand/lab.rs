@@ -82,7 +82,7 @@ pub(crate) struct Setup<'a> {
     version: String,
     conf: Vec<String>,
     conf_of: Vec<String>,
-    heap: Option<&'static str>,
+    memory: Option<(&'static str, &'static str)>,
 }
 
 impl<'a> Setup<'a> {
@@ -94,7 +94,7 @@ impl<'a> Setup<'a> {
             version: STANDARD.to_owned(),
             conf: Vec::new(),
             conf_of: Vec::new(),
-            heap: None,
+            memory: None,
         }
     }
 
@@ -120,9 +120,9 @@ impl<'a> Setup<'a> {
         self
     }
 
-    /// The heap of each of its processes, as `150m`.
-    pub(crate) fn heap(mut self, size: &'static str) -> Self {
-        self.heap = Some(size);
+    /// Heap and direct memory of each of its processes, as `150m`.
+    pub(crate) fn memory(mut self, heap: &'static str, direct: &'static str) -> Self {
+        self.memory = Some((heap, direct));
         self
     }
 
@@ -134,7 +134,7 @@ impl<'a> Setup<'a> {
             mark: self.bench.folder().to_owned(),
             version: self.version,
             zk_port: FIRST_PORT + number * PORTS,
-            heap: self.heap,
+            memory: self.memory,
         };
         let mut words = vec!["--bookies".to_owned(), self.bookies.to_string()];
         words.extend(["--zk-port".to_owned(), lab.zk_port.to_string()]);
@@ -156,7 +156,7 @@ pub(crate) struct Lab {
     mark: PathBuf,
     version: String,
     zk_port: u16,
-    heap: Option<&'static str>,
+    memory: Option<(&'static str, &'static str)>,
 }
 
 impl Lab {
@@ -169,8 +169,10 @@ impl Lab {
             .args(words)
             .env("BK_LAB_VERSION", &self.version)
             .env(MARK, &self.mark);
-        if let Some(heap) = self.heap {
-            command.env("BK_LAB_HEAP", heap);
+        if let Some((heap, direct)) = self.memory {
+            command
+                .env("BK_LAB_HEAP", heap)
+                .env("BK_LAB_DIRECT", direct);
         }
         command
     }
