@@ -197,6 +197,10 @@ const LONG: &[Fault] = &[
     test("reclaim_killed_anywhere", reclaim::crashed::killed_anywhere),
     test("reclaim_refused", reclaim::refused::refused),
     test("drain_two_at_once", drain::batch::two_at_once),
+    test(
+        "drain_readers_are_waited_for",
+        drain::batch::readers_are_waited_for,
+    ),
     test("drain_racks_are_kept", drain::batch::racks_are_kept),
     test("drain_killed_anywhere", drain::faults::killed_anywhere),
     test("drain_target_killed", drain::faults::target_killed),

@@ -20,8 +20,6 @@ const END: Duration = Duration::from_secs(300);
 /// The locks of one who was killed go with its session.
 const SESSION: Duration = Duration::from_secs(120);
 
-const LINES: &str = "reader_gate = \"per-ledger\"";
-
 /// So slow that a fault hits it in the midst of its work: a dozen megabytes for each bookie.
 const SLOW: &[&str] = &["--max-bytes-per-second", "500KiB"];
 
@@ -69,7 +67,7 @@ pub(crate) fn killed_anywhere(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 5, NO_PASS);
     let before = prepared(&stand, "120");
-    let drain = Drain::new(&stand, &[1], LINES);
+    let drain = Drain::new(&stand, &[1]);
     let job = drain.start(&[]);
     for step in STEPS {
         let done = drain.work_until(step, &job);
@@ -100,7 +98,7 @@ pub(crate) fn target_killed(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 5, NO_PASS);
     let before = prepared(&stand, "200");
-    let drain = Drain::new(&stand, &[1], LINES);
+    let drain = Drain::new(&stand, &[1]);
     let job = drain.start(SLOW);
     let mut worker = drain.work("worker", &job, &[]);
     let moved = wait_some_moved(&stand, &before, &drain.ids());
@@ -132,7 +130,7 @@ pub(crate) fn beside_auto_recovery(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 6, NO_PASS);
     let before = prepared(&stand, "200");
-    let drain = Drain::new(&stand, &[1], LINES);
+    let drain = Drain::new(&stand, &[1]);
     stand.lab.start_auto_recovery();
     let job = drain.start(SLOW);
     let mut workers = ["one", "two"].map(|name| drain.work(name, &job, &["--workers", "2"]));
@@ -173,7 +171,7 @@ pub(crate) fn zookeeper_away(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 5, NO_PASS);
     let before = prepared(&stand, "120");
-    let drain = Drain::new(&stand, &[1], LINES);
+    let drain = Drain::new(&stand, &[1]);
     let job = drain.start(SLOW);
     let mut worker = drain.work("worker", &job, &[]);
     wait_some_moved(&stand, &before, &drain.ids());

@@ -33,11 +33,11 @@ pub(crate) struct Drain<'a> {
 }
 
 impl<'a> Drain<'a> {
-    /// A drain of these bookies; `lines` go into `[drain]`.
-    pub(crate) fn new(stand: &'a Stand<'a>, numbers: &[usize], lines: &str) -> Drain<'a> {
+    /// A drain of these bookies.
+    pub(crate) fn new(stand: &'a Stand<'a>, numbers: &[usize]) -> Drain<'a> {
         let config = stand.bench.folder().join("drain.toml");
         let uri = stand.lab.uri();
-        let text = format!("[zookeeper]\nmetadata_service_uri = {uri:?}\n\n[drain]\n{lines}\n");
+        let text = format!("[zookeeper]\nmetadata_service_uri = {uri:?}\n");
         fs::write(&config, text).expect("the folder is ours");
         Drain {
             stand,
@@ -116,14 +116,20 @@ impl<'a> Drain<'a> {
         });
     }
 
-    /// The end of a job: the operator stops its bookies when it is safe, and then their cookies go.
+    /// The end of a job: that it is safe to stop its bookies, their stop, and the end of their cookies.
     pub(crate) fn finish_and_delete(&self, job: &str) {
-        let told = self.must(&["finish", "--job", job, "--execute"]);
+        let told = self.must(&["finish", "--job", job, "--readers-safe", "--execute"]);
         assert!(told.contains("safe to stop"), "{told}");
+        self.delete(job);
+    }
+
+    /// The operator stops the bookies, and then their cookies go.
+    pub(crate) fn delete(&self, job: &str) {
         for number in &self.numbers {
             self.stand.bookie(*number).stop("TERM");
         }
-        self.must(&["finish", "--job", job, "--delete-cookies", "--execute"]);
+        let words = ["--readers-safe", "--delete-cookies", "--execute"];
+        self.must(&[&["finish", "--job", job], &words[..]].concat());
         let left = self.stand.lab.zk(&["ls", "/ledgers/cookies"]);
         let left = left.expect("ZooKeeper answers");
         for id in self.ids() {
