@@ -94,15 +94,15 @@ pub(crate) fn two_at_once(bench: &Bench) {
     tell(bench, began, shows, result);
 }
 
-/// All that is left waits for a writer, and each is named with its reason.
+/// All that is left waits for a writer, and each ledger is named with its reason.
 fn only_waiting(status: &serde_json::Value) -> bool {
-    let left = &status["left"];
-    let count = |class: &str| left[class]["ledgers"].as_u64().unwrap_or(0);
-    let others: u64 = ["todo", "copying", "failed", "waitingRecovery"]
-        .map(count)
-        .iter()
-        .sum();
-    0 < count("waitingOpen") && others == 0
+    let kinds = status["kinds"].as_array().expect("it says what is left");
+    let waits = |kind: &serde_json::Value| {
+        let reasons = kind["reasons"].as_array().expect("each kind has reasons");
+        kind["status"] == "waitingOpen"
+            && reasons.iter().all(|reason| reason["ledgers"][0].is_u64())
+    };
+    !kinds.is_empty() && kinds.iter().all(waits)
 }
 
 /// Handles that keep their old ensembles, of ledgers that lost two of their members at once: the sources keep what they had until

@@ -102,11 +102,9 @@ impl<'a> Drain<'a> {
     /// What a job says of itself, with the exit code.
     pub(crate) fn status(&self, job: &str) -> (Option<i32>, Value) {
         let done = self.run(&["status", "--job", job, "--output", "json"]);
-        let status = serde_json::from_str(&done.out);
-        (
-            done.code,
-            status.unwrap_or_else(|error| panic!("{error}: {done:#?}")),
-        )
+        let told: Result<Value, _> = serde_json::from_str(&done.out);
+        let told = told.unwrap_or_else(|error| panic!("{error}: {done:#?}"));
+        (done.code, told["jobs"][0].clone())
     }
 
     /// Waits until nothing is left.
