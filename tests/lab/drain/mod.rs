@@ -74,9 +74,10 @@ impl<'a> Drain<'a> {
         done.out
     }
 
-    /// A worker that ends itself by SIGKILL at this step.
+    /// A worker that ends itself by SIGKILL at this step. It has one ledger at a time: the locks of those it had stay for as
+    /// long as its session.
     pub(crate) fn work_until(&self, step: &str, job: &str) -> Done {
-        let mut command = self.command(&["run", "--job", job, "--execute"]);
+        let mut command = self.command(&["run", "--job", job, "--workers", "1", "--execute"]);
         command.env("DIRKEEPER_FAIL_AT", step);
         ended(command, COMMAND_LIMIT)
     }

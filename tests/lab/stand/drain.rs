@@ -187,14 +187,10 @@ impl<'a> Stand<'a> {
         // One that is under way now, and two more; the storage that Pulsar's have makes a pass for each of two folders.
         let wanted = |number| self.passes(number) + 3 * if number % 2 == 1 { 2 } else { 1 };
         let wanted: Vec<(usize, usize)> = numbers.iter().map(|n| (*n, wanted(*n))).collect();
-        wait_for(
-            "two passes of the drained bookies",
-            CLIENT_LIMIT.min(limit),
-            || {
-                let done = wanted.iter().all(|(n, count)| *count <= self.passes(*n));
-                done.then_some(())
-            },
-        );
+        wait_for("two passes of the drained bookies", limit, || {
+            let done = wanted.iter().all(|(n, count)| *count <= self.passes(*n));
+            done.then_some(())
+        });
     }
 }
 
