@@ -7,6 +7,7 @@
 
 mod admin;
 mod cluster;
+mod drain;
 mod floor;
 #[allow(dead_code)] // the fault tests use the rest of it
 #[path = "../faults/harness/mod.rs"]
@@ -195,6 +196,19 @@ const LONG: &[Fault] = &[
     test("reclaim_two_clusters", reclaim::clusters::two_clusters),
     test("reclaim_killed_anywhere", reclaim::crashed::killed_anywhere),
     test("reclaim_refused", reclaim::refused::refused),
+    test("drain_two_at_once", drain::batch::two_at_once),
+    test(
+        "drain_readers_are_waited_for",
+        drain::batch::readers_are_waited_for,
+    ),
+    test("drain_racks_are_kept", drain::batch::racks_are_kept),
+    test("drain_killed_anywhere", drain::faults::killed_anywhere),
+    test("drain_target_killed", drain::faults::target_killed),
+    test(
+        "drain_beside_auto_recovery",
+        drain::faults::beside_auto_recovery,
+    ),
+    test("drain_zookeeper_away", drain::faults::zookeeper_away),
 ];
 
 /// What all tests run: the newest of each line, and one that a PUT may end.

@@ -11,14 +11,16 @@ pub(crate) mod refused;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use crate::harness::bench::Bench;
-use crate::harness::run::{outcome, pass, text};
+use crate::harness::run::{pass, text};
 use crate::harness::sweep::MARK;
+use crate::stand::program::ended;
+pub(crate) use crate::stand::program::{Beside, Done};
 use crate::stand::pulsar::Pulsar;
 use crate::stand::told::{Column, seconds};
 
@@ -50,14 +52,6 @@ pub(crate) struct Program<'a> {
     bench: &'a Bench,
     config: PathBuf,
     state: PathBuf,
-}
-
-/// How a command ended.
-#[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) code: Option<i32>,
-    pub(crate) out: String,
-    pub(crate) errors: String,
 }
 
 /// A ledger as the report has it.
@@ -112,14 +106,14 @@ impl<'a> Program<'a> {
 
     /// Runs a command to its end.
     pub(crate) fn run(&self, words: &[&str]) -> Done {
-        ended(self.command(words))
+        ended(self.command(words), COMMAND_LIMIT)
     }
 
     /// The same with a place at which the program ends itself by SIGKILL.
     pub(crate) fn run_until(&self, place: &str, words: &[&str]) -> Done {
         let mut command = self.command(words);
         command.env("DIRKEEPER_FAIL_AT", place);
-        ended(command)
+        ended(command, COMMAND_LIMIT)
     }
 
     /// Runs a command that has to succeed; what it printed.
@@ -131,18 +125,7 @@ impl<'a> Program<'a> {
 
     /// Starts a command that goes on beside the test.
     pub(crate) fn begin(&self, name: &str, words: &[&str]) -> Beside {
-        let file = |end: &str| {
-            let path = self.bench.folder().join(format!("{name}.{end}"));
-            fs::File::create(path).expect("the folder is ours")
-        };
-        let process = self
-            .command(words)
-            .stdin(Stdio::null())
-            .stdout(file("out"))
-            .stderr(file("log"))
-            .spawn()
-            .expect("the program can be started");
-        Beside { process }
+        Beside::start(self.bench, name, self.command(words))
     }
 
     pub(crate) fn scan(&self) -> String {
@@ -229,38 +212,4 @@ pub(crate) fn tell(bench: &Bench, began: i64, shows: &str, result: impl Into<Str
     column("it shows").tell(name, shows);
     column("result").tell(name, result);
     column("time").tell(name, seconds(bench.since(began)));
-}
-
-fn ended(command: Command) -> Done {
-    let (status, out, errors) =
-        outcome(command, COMMAND_LIMIT).unwrap_or_else(|problem| panic!("{problem}"));
-    Done {
-        code: status.code(),
-        out,
-        errors,
-    }
-}
-
-/// The program beside the test; ended when dropped.
-pub(crate) struct Beside {
-    process: Child,
-}
-
-impl Beside {
-    /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
-        self.process.id()
-    }
-
-    /// SIGKILL, and waits for the end.
-    pub(crate) fn kill(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }

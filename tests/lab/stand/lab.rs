@@ -81,6 +81,8 @@ pub(crate) struct Setup<'a> {
     bookies: usize,
     version: String,
     conf: Vec<String>,
+    conf_of: Vec<String>,
+    memory: Option<(&'static str, &'static str)>,
 }
 
 impl<'a> Setup<'a> {
@@ -91,6 +93,8 @@ impl<'a> Setup<'a> {
             bookies: 1,
             version: STANDARD.to_owned(),
             conf: Vec::new(),
+            conf_of: Vec::new(),
+            memory: None,
         }
     }
 
@@ -110,6 +114,18 @@ impl<'a> Setup<'a> {
         self
     }
 
+    /// A line for one bookie's file, `key=value`.
+    pub(crate) fn conf_of(mut self, bookie: usize, line: &str) -> Self {
+        self.conf_of.push(format!("{bookie}:{line}"));
+        self
+    }
+
+    /// Heap and direct memory of each of its processes, as `150m`.
+    pub(crate) fn memory(mut self, heap: &'static str, direct: &'static str) -> Self {
+        self.memory = Some((heap, direct));
+        self
+    }
+
     /// Starts it and waits until every bookie answers.
     pub(crate) fn up(self) -> Lab {
         let number = CLUSTERS.fetch_add(1, Ordering::Relaxed);
@@ -118,11 +134,15 @@ impl<'a> Setup<'a> {
             mark: self.bench.folder().to_owned(),
             version: self.version,
             zk_port: FIRST_PORT + number * PORTS,
+            memory: self.memory,
         };
         let mut words = vec!["--bookies".to_owned(), self.bookies.to_string()];
         words.extend(["--zk-port".to_owned(), lab.zk_port.to_string()]);
         for line in &self.conf {
             words.extend(["--conf-extra".to_owned(), line.clone()]);
+        }
+        for line in &self.conf_of {
+            words.extend(["--conf-bookie".to_owned(), line.clone()]);
         }
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         lab.must("up", &words);
@@ -136,6 +156,7 @@ pub(crate) struct Lab {
     mark: PathBuf,
     version: String,
     zk_port: u16,
+    memory: Option<(&'static str, &'static str)>,
 }
 
 impl Lab {
@@ -148,6 +169,11 @@ impl Lab {
             .args(words)
             .env("BK_LAB_VERSION", &self.version)
             .env(MARK, &self.mark);
+        if let Some((heap, direct)) = self.memory {
+            command
+                .env("BK_LAB_HEAP", heap)
+                .env("BK_LAB_DIRECT", direct);
+        }
         command
     }
 
@@ -180,6 +206,16 @@ impl Lab {
     /// One command of ZooKeeper's own client, like `["get", "/ledgers/INSTANCEID"]`; none when it fails.
     pub(crate) fn zk(&self, words: &[&str]) -> Option<String> {
         try_command(self.command("zk", words), COMMAND_LIMIT).ok()
+    }
+
+    /// As BookKeeper names the cluster.
+    pub(crate) fn uri(&self) -> String {
+        format!("zk+hierarchical://{}/ledgers", self.zookeeper())
+    }
+
+    /// A daemon of its own that finds and repairs what lost a replica.
+    pub(crate) fn start_auto_recovery(&self) {
+        self.must("start", &["autorecovery"]);
     }
 
     pub(crate) fn stop_zookeeper(&self) {
