@@ -56,6 +56,19 @@ pub(super) struct Span {
     pub(super) ended: Millis,
 }
 
+impl Suspect {
+    /// All that was counted is counted anew: the scans until now did not read everything that this one reads.
+    pub(super) fn anew(self, span: Span) -> Suspect {
+        let is_seen = |(_, how): &(OwnerKey, Witness)| matches!(how, Witness::Trimmed { .. });
+        Suspect {
+            first: span.ended,
+            scans: 0,
+            witness: self.witness.filter(is_seen),
+            ..self
+        }
+    }
+}
+
 /// A ledger that nobody names, by one more scan.
 pub(super) fn suspected(
     ledger: &Ledger,

@@ -10,15 +10,15 @@ use super::plan::LedgerId;
 use super::plan::class::{Class, Maker, Named, Rules, classify};
 use super::plan::evidence::{Known, Witness, compare};
 use super::scan::{
-    ANY_NAMESPACE, COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError,
-    ScanInfo, Step, numbers,
+    ANY_NAMESPACE, COMPACTION, Inside, KnownClusters, Ledger, OwnerKey, Part, Progress, PulsarId,
+    Reading, ScanError, ScanInfo, Step,
 };
 use super::state::State;
 use super::state::history::Outcome;
 use crate::cluster::ledger::LedgerState;
 
 /// Rows that are read, judged and prepared in one go: some megabytes.
-const CHUNK: usize = 4096;
+pub(super) const CHUNK: usize = 4096;
 
 /// Open ledgers whose bookies are asked about in one scan: each costs a read of metadata and some of bookies. The
 /// rest counts as written.
@@ -32,8 +32,11 @@ pub(super) struct Judge<'a> {
     pub(super) info: ScanInfo,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) asked: usize,
-    /// The numbers that the clusters of the last scan have in this one.
-    pub(super) numbers: Vec<Option<u16>>,
+    /// Who the clusters are, and which are no more.
+    pub(super) clusters: &'a [PulsarId],
+    pub(super) gone: &'a [String],
+    /// Those that were known before this scan.
+    pub(super) known: KnownClusters,
 }
 
 /// What stands for ledgers of one owner; the next one asked about is often of the same.
@@ -50,17 +53,18 @@ fn ids_of(lost: &[(LedgerId, Witness)]) -> Vec<LedgerId> {
 impl Judge<'_> {
     pub(super) async fn all(mut self) -> Result<ScanInfo, ScanError> {
         self.state.begin_judging()?;
-        let before = self.state.last_scan()?.map(|info| info.clusters);
-        self.numbers = numbers(&before.unwrap_or_default(), &self.info.clusters);
+        self.known = self.state.clusters()?;
         let references = self.references().await?;
         self.owners(false).await?;
         self.owners(true).await?;
+        self.owners_aside().await?;
         self.ledgers(&references).await?;
-        self.state.complete(&self.info)?;
+        let known = self.known.after(self.clusters, self.gone);
+        self.state.complete(&self.info, &known)?;
         Ok(self.info)
     }
 
-    fn span(&self) -> Span {
+    pub(super) fn span(&self) -> Span {
         Span {
             began: self.info.began,
             ended: self.info.ended,
@@ -69,12 +73,6 @@ impl Judge<'_> {
 
     fn part(&self) -> Option<&Part> {
         self.info.part.as_ref()
-    }
-
-    /// An owner by the number that its cluster has now; none if that was not read, for then nothing follows for it.
-    fn renumbered(&self, mut key: OwnerKey) -> Option<OwnerKey> {
-        key.cluster = (*self.numbers.get(usize::from(key.cluster))?)?;
-        Some(key)
     }
 
     /// Everything that anybody names, and the owners of a part.
@@ -112,18 +110,26 @@ impl Judge<'_> {
                 return Ok(());
             };
             after = Some(last.clone());
-            let known = known.into_iter();
-            let known = known.filter_map(|(key, known)| Some((self.renumbered(key)?, known)));
-            let known: Vec<_> = known.collect();
-            let keys: Vec<_> = known.iter().map(|(key, _)| key).collect();
-            let now = self.state.owners(&keys)?;
             let mut outcome = Outcome::default();
-            for ((key, known), now) in known.into_iter().zip(now) {
-                self.owner(key, known, now, &mut outcome)?;
-            }
+            let known = self.renumbered(known, &mut outcome)?;
+            self.compared(known, &mut outcome)?;
             self.state.prepare(&outcome)?;
             tokio::task::yield_now().await;
         }
+    }
+
+    /// With what was read of each of them now.
+    pub(super) fn compared(
+        &self,
+        known: Vec<(OwnerKey, Known)>,
+        outcome: &mut Outcome,
+    ) -> Result<(), ScanError> {
+        let keys: Vec<_> = known.iter().map(|(key, _)| key).collect();
+        let now = self.state.owners(&keys)?;
+        for ((key, known), now) in known.into_iter().zip(now) {
+            self.owner(key, known, now, outcome)?;
+        }
+        Ok(())
     }
 
     fn owner(
@@ -187,14 +193,6 @@ impl Judge<'_> {
         Ok(true)
     }
 
-    fn renumbered_suspect(&self, suspect: Suspect) -> Suspect {
-        let witness = suspect.witness;
-        Suspect {
-            witness: witness.and_then(|(key, how)| Some((self.renumbered(key)?, how))),
-            ..suspect
-        }
-    }
-
     async fn ledgers(&mut self, references: &References) -> Result<(), ScanError> {
         let mut after = None;
         let mut done = 0;
@@ -224,8 +222,10 @@ impl Judge<'_> {
             }
             let ids: Vec<_> = unnamed.iter().map(|(ledger, ..)| ledger.id).collect();
             let known = self.state.suspects(&ids)?;
-            for ((ledger, named, is_in), (known, witness)) in unnamed.into_iter().zip(known) {
-                let known = known.map(|known| self.renumbered_suspect(known));
+            let aside = self.state.witnesses_aside(&ids)?;
+            let known = known.into_iter().zip(aside);
+            for ((ledger, named, is_in), (known, aside)) in unnamed.into_iter().zip(known) {
+                let (known, witness) = self.remembered(&ledger, known, aside, &mut outcome);
                 if is_in {
                     self.ledger(&ledger, named, (known, witness), &mut last, &mut outcome)
                         .await?;
@@ -304,6 +304,9 @@ impl Judge<'_> {
         let mut is_namespace_there = self.state.is_namespace(ANY_NAMESPACE)?;
         for name in name::namespaces(owner) {
             is_namespace_there |= self.state.is_namespace(name)?;
+            if ledger.maker == Maker::Schema {
+                is_namespace_there |= self.state.is_namespace_of_old(name)?;
+            }
         }
         let around = Around {
             is_owner_there: !there.is_empty(),

@@ -111,6 +111,12 @@ pub struct ScanArguments {
     /// The live servers get no request at all. What is found so is a suspicion: mark and sweep ask the live servers.
     #[arg(long, value_name = "FILE", conflicts_with = "max_requests_per_second")]
     pub snapshot: Option<PathBuf>,
+    /// A Pulsar cluster that earlier scans read and that is no more; may be repeated
+    ///
+    /// Written like --pulsar-metadata. What is remembered of it is forgotten. If it is there after all, its ledgers will look as if
+    /// nobody named them.
+    #[arg(long, value_name = "URI=ROOT", value_parser = parse_gone)]
+    pub pulsar_gone: Vec<String>,
     /// What is shown; everything is read all the same.
     #[command(flatten)]
     pub part: PartArguments,
@@ -355,9 +361,11 @@ enum Bad {
     Metadata,
     #[error("{0}")]
     Pulsar(String),
-    #[error("write TENANT/NAMESPACE")]
+    #[error("write TENANT/NAMESPACE, or TENANT/CLUSTER/NAMESPACE for one of version 1")]
     Namespace,
-    #[error("write persistent://TENANT/NAMESPACE/TOPIC")]
+    #[error(
+        "write persistent://TENANT/NAMESPACE/TOPIC, or with a cluster before the namespace for a name of version 1"
+    )]
     Topic,
     #[error("the classes are r0 to r8, see docs/reclaim.md")]
     Class,
@@ -392,6 +400,12 @@ fn parse_pulsar(value: &str) -> Result<String, Bad> {
     }
 }
 
+/// As a cluster is called everywhere.
+fn parse_gone(value: &str) -> Result<String, Bad> {
+    let one = PulsarMetadata::parse(value).map_err(Bad::Pulsar)?;
+    Ok(one.name())
+}
+
 fn parse_namespace(value: &str) -> Result<String, Bad> {
     let parts: Vec<&str> = value.split('/').collect();
     match (2..=3).contains(&parts.len()) && parts.iter().all(|part| !part.is_empty()) {
@@ -403,8 +417,11 @@ fn parse_namespace(value: &str) -> Result<String, Bad> {
 /// As Pulsar's tools name it.
 fn parse_topic(value: &str) -> Result<String, Bad> {
     let name = value.strip_prefix("persistent://").unwrap_or(value);
-    let parts: Vec<&str> = name.splitn(3, '/').collect();
-    match parts.len() == 3 && parts.iter().all(|part| !part.is_empty()) {
+    let parts: Vec<&str> = name.splitn(4, '/').collect();
+    // The path of a node is written in another order.
+    let is_path = parts.get(2) == Some(&"persistent") && parts.len() == 4;
+    let is_name = (3..=4).contains(&parts.len()) && parts.iter().all(|part| !part.is_empty());
+    match is_name && !is_path {
         true => Ok(format!("persistent://{name}")),
         false => Err(Bad::Topic),
     }

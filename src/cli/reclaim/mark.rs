@@ -29,9 +29,10 @@ const LARGEST: u64 = 64 << 20;
 /// `reclaim mark`.
 pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
     block_on::<_, Failure>(async {
-        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut cluster = Cluster::open(&arguments.cluster).await?;
+        cluster.join(arguments.execute).await?;
         let state = cluster.state()?;
-        let last = last_scan(&cluster, &state)?;
+        let last = last_scan(&cluster, &state).await?;
         let confirmed = arguments.confirmed.as_deref().map(confirmed).transpose()?;
         let options = MarkOptions {
             confirmed: confirmed.unwrap_or_default(),
@@ -62,9 +63,10 @@ pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
 /// `reclaim sweep`.
 pub(super) fn sweep(arguments: &SweepArguments) -> Result<Exit, Failure> {
     block_on::<_, Failure>(async {
-        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut cluster = Cluster::open(&arguments.cluster).await?;
+        cluster.join(arguments.execute).await?;
         let state = cluster.state()?;
-        let last = last_scan(&cluster, &state)?;
+        let last = last_scan(&cluster, &state).await?;
         let options = sweep_options(
             &cluster.config,
             &arguments.limits,

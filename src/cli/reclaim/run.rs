@@ -34,7 +34,10 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
     let _log = app::start_log(LogLevel::Info);
     block_on::<_, Failure>(async {
-        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut cluster = Cluster::open(&arguments.cluster).await?;
+        if arguments.execute {
+            cluster.join(true).await?;
+        }
         let mut runner = Runner {
             watcher: Watcher::new(cluster.clock.clone())?,
             passes: Passes::new(arguments),
@@ -176,7 +179,7 @@ impl Runner<'_> {
         let mut tries = 1;
         loop {
             match self.cluster.state() {
-                Err(failure) if failure.exit == Exit::FAILED && tries < TRIES => {
+                Err(failure) if failure.exit == Exit::Busy && tries < TRIES => {
                     self.watcher.until_stop(sleep(BETWEEN_TRIES)).await?;
                     tries += 1;
                 }
@@ -198,7 +201,7 @@ impl Runner<'_> {
                 .map_err(End::Failed)?;
         }
         let part = arguments.part.part();
-        let scanned = scan_once(cluster, &state, part, &mut self.watcher).await;
+        let scanned = scan_once(cluster, &state, part, &[], &mut self.watcher).await;
         if self.watcher.is_stopped {
             return Err(End::Stopped);
         }
@@ -213,7 +216,7 @@ impl Runner<'_> {
         self.passes.take_scan(&state).map_err(End::Failed)?;
         self.passes.publish(cluster, office.holds());
 
-        let last = last_scan(cluster, &state).map_err(End::Failed)?;
+        let last = last_scan(cluster, &state).await.map_err(End::Failed)?;
         let (choice, execute) = (&arguments.choice, arguments.execute);
         let options = mark_options(&cluster.config, choice, &arguments.part, execute);
         let work = mark_with(cluster, &state, office, choice, &last, &options);

@@ -23,8 +23,8 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<Exit, Failure> {
         };
         let state = cluster.state()?;
         let mut watcher = Watcher::new(cluster.clock.clone())?;
-        let part = arguments.part.part();
-        let scanned = scan_once(&cluster, &state, part.clone(), &mut watcher).await?;
+        let (part, gone) = (arguments.part.part(), &arguments.pulsar_gone);
+        let scanned = scan_once(&cluster, &state, part.clone(), gone, &mut watcher).await?;
         if scanned.resumed {
             eprintln!("dirkeeper: went on with a scan that was interrupted");
         }
@@ -39,11 +39,13 @@ pub(super) async fn scan_once(
     cluster: &Cluster,
     state: &State,
     part: Option<Part>,
+    gone: &[String],
     watcher: &mut Watcher,
 ) -> Result<Scanned, Failure> {
     let (progress, receiver) = watch::channel(Progress::default());
     let options = Options {
         all_clusters: cluster.all_clusters,
+        gone: gone.to_vec(),
         part,
         snapshot_of: cluster.snapshot_of,
         rules: rules(&cluster.config, &ChoiceArguments::default()),
@@ -71,6 +73,9 @@ fn of_scan(error: ScanError) -> Failure {
         | ScanError::NoInstance { .. }
         | ScanError::OtherCluster { .. }
         | ScanError::NotNamed { .. }
+        | ScanError::Rebuilt { .. }
+        | ScanError::Twice { .. }
+        | ScanError::Copy { .. }
         | ScanError::NoPulsar { .. } => Exit::Config,
         ScanError::Ledger { .. }
         | ScanError::Owner { .. }

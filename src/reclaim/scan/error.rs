@@ -80,12 +80,40 @@ pub enum ScanError {
     },
     /// A cluster less than before.
     #[error(
-        "{cluster} was read by the last scan and is not named now, so that all of its ledgers would look as if nobody named them: \
-         name it too, or another --state-dir if it is no more"
+        "{cluster} was read by an earlier scan and is not named now, so that all of its ledgers would look as if nobody named \
+         them: name it too, or say with --pulsar-gone that it is no more"
     )]
     NotNamed {
         /// Which cluster.
         cluster: String,
+    },
+    /// Another cluster by the name of one that was read before.
+    #[error(
+        "what is at {cluster} was made anew since an earlier scan read it, so that what is remembered is of another Pulsar cluster: \
+         say with --pulsar-gone that it is no more"
+    )]
+    Rebuilt {
+        /// Its name.
+        cluster: String,
+    },
+    /// One cluster, two names.
+    #[error("{one} and {other} are the same Pulsar cluster: name it once")]
+    Twice {
+        /// The first name.
+        one: String,
+        /// The second.
+        other: String,
+    },
+    /// What another place held, and nobody lives there.
+    #[error(
+        "{cluster} holds what {before} held, and no broker is registered there: it may be a copy that was left behind, so name one \
+         of the old servers too, or scan while a broker runs"
+    )]
+    Copy {
+        /// Its name now.
+        cluster: String,
+        /// Its name at an earlier scan.
+        before: String,
     },
     /// A file that shows nothing new.
     #[error("the snapshot is not newer than the last scan, so that nothing new follows from it")]

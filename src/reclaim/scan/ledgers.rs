@@ -1,7 +1,7 @@
 //! Which ledgers there are, and what each of them says of itself.
 
 use super::reach::Reach;
-use super::{BATCH, Ledger, Ledgers, Pulsar, Scan, ScanError};
+use super::{BATCH, Ledger, Ledgers, Scan, ScanError};
 use crate::cluster::ledger::{Layout, LedgerMetadata};
 use crate::cluster::pulsar::Component;
 use crate::cluster::store::{READS_AT_ONCE, Stat};
@@ -36,20 +36,6 @@ pub(super) async fn instance(ledgers: &Ledgers, reach: &Reach<'_>) -> Result<Str
             path: ledgers.root.clone(),
         }),
     }
-}
-
-/// Each of the clusters is one.
-pub(super) async fn is_pulsar(pulsars: &[Pulsar], reach: &Reach<'_>) -> Result<(), ScanError> {
-    for pulsar in pulsars {
-        let top = format!("{}{}", pulsar.root, Tree::Topics.path());
-        if reach.get(&*pulsar.store, &top).await?.is_none() {
-            return Err(ScanError::NoPulsar {
-                cluster: pulsar.name.clone(),
-                root: pulsar.root.clone(),
-            });
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn limited(path: &str, names: &[String]) -> Result<(), ScanError> {

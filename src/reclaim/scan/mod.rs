@@ -27,7 +27,8 @@ use super::state::scan::{Batch, Running};
 use crate::clock::Clock;
 use crate::cluster::ledger::LedgerState;
 use crate::cluster::store::MetaStore;
-pub(super) use clusters::numbers;
+pub use clusters::{KnownClusters, PulsarId, identity};
+pub(super) use clusters::{is_gone, number};
 pub use error::ScanError;
 pub(super) use inside::Inside;
 pub(super) use owners::{ANY_NAMESPACE, COMPACTION, reading};
@@ -89,6 +90,8 @@ pub struct Options {
     pub rules: Rules,
     /// Every Pulsar cluster on these bookies was declared.
     pub all_clusters: bool,
+    /// Pulsar clusters, by name, that earlier scans read and that are no more: what is remembered of them is forgotten.
+    pub gone: Vec<String>,
     /// Judge the ledgers of this part only. Everything is read all the same, for whoever names a ledger may be anywhere; what is
     /// remembered of the rest stays as it is.
     pub part: Option<Part>,
@@ -259,6 +262,8 @@ struct Scan<'a> {
     reach: &'a Reach<'a>,
     progress: &'a watch::Sender<Progress>,
     layout: crate::cluster::ledger::Layout,
+    /// Who the clusters are.
+    clusters: Vec<PulsarId>,
     running: Running,
     /// Calls of those who ran before it was interrupted.
     requests_before: u64,
@@ -277,7 +282,7 @@ impl<'a> Scan<'a> {
     ) -> Result<Scan<'a>, ScanError> {
         let layout = ledgers::layout(sources.ledgers, reach).await?;
         let instance = ledgers::instance(sources.ledgers, reach).await?;
-        ledgers::is_pulsar(sources.pulsars, reach).await?;
+        let clusters = clusters::identified(sources.pulsars, reach).await?;
         if let Some(remembered) = state.instance()?
             && remembered != instance
         {
@@ -292,19 +297,16 @@ impl<'a> Scan<'a> {
             if options.snapshot_of.is_some() && began <= last.began {
                 return Err(ScanError::OldSnapshot);
             }
-            let missing = clusters::missing(&last.clusters, sources.pulsars);
-            if last.all_clusters
-                && options.all_clusters
-                && let Some(cluster) = missing
-            {
-                let cluster = cluster.to_owned();
-                return Err(ScanError::NotNamed { cluster });
-            }
+        }
+        let known = state.clusters()?;
+        known.are_live(&clusters, sources.pulsars, reach).await?;
+        if options.all_clusters {
+            known.are_all_in(&clusters, &options.gone)?;
         }
         let fresh = Running {
             began,
             instance,
-            sources: described(sources, options),
+            sources: described(sources, &clusters, options),
             ..Running::default()
         };
         let running = state.running_scan()?.filter(|running| {
@@ -330,6 +332,7 @@ impl<'a> Scan<'a> {
             reach,
             progress,
             layout,
+            clusters,
             requests_before: running.requests,
             running,
             resumed,
@@ -390,7 +393,9 @@ impl<'a> Scan<'a> {
             info,
             progress: self.progress,
             asked: 0,
-            numbers: Vec::new(),
+            clusters: &self.clusters,
+            gone: &self.options.gone,
+            known: KnownClusters::default(),
         };
         judge.all().await
     }
@@ -437,11 +442,11 @@ impl<'a> Scan<'a> {
 }
 
 /// What a scan that goes on has to have in common with the one that was interrupted.
-fn described(sources: Sources<'_>, options: &Options) -> Vec<String> {
+fn described(sources: Sources<'_>, clusters: &[PulsarId], options: &Options) -> Vec<String> {
     let mut all = vec![sources.ledgers.root.clone()];
     all.extend(options.snapshot_of.map(|at| at.to_string()));
-    for pulsar in sources.pulsars {
-        all.push(pulsar.name.clone());
+    for (pulsar, id) in sources.pulsars.iter().zip(clusters) {
+        all.push(id.key.clone());
         all.push(pulsar.root.clone());
     }
     all

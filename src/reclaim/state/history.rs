@@ -4,6 +4,7 @@
 use redb::{TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 
+use super::aside::{self, AsideKey, AsideWitness};
 use super::rows::{self, OwnerRow, SuspectRow, WitnessRow};
 use super::scan::{self, OwnerId, owner_id};
 use super::{State, StateError};
@@ -12,7 +13,7 @@ use crate::reclaim::history::{Ruling, Suspect};
 use crate::reclaim::plan::class::{Class, Maker};
 use crate::reclaim::plan::evidence::{Known, Witness};
 use crate::reclaim::plan::{LedgerId, Millis};
-use crate::reclaim::scan::{OwnerKey, Part, Reading, ScanInfo};
+use crate::reclaim::scan::{KnownClusters, OwnerKey, Part, Reading, ScanInfo};
 
 /// A name, and what it is.
 const LAST: TableDefinition<&str, &[u8]> = TableDefinition::new("last scan");
@@ -77,6 +78,9 @@ pub(in crate::reclaim) struct Outcome {
     pub(in crate::reclaim) witnessed: Vec<(LedgerId, OwnerKey, Witness)>,
     pub(in crate::reclaim) suspects: Vec<(LedgerId, Suspect)>,
     pub(in crate::reclaim) judged: Vec<(LedgerId, Class, Ruling, &'static str)>,
+    /// Of clusters that were not read.
+    pub(in crate::reclaim) aside: Vec<(AsideKey, Known)>,
+    pub(in crate::reclaim) witnesses_aside: Vec<(LedgerId, AsideWitness)>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -338,12 +342,16 @@ impl State {
                 });
                 judged.insert(id, row.as_slice())?;
             }
-            Ok(())
+            aside::prepare(transaction, outcome)
         })
     }
 
     /// What was prepared takes the place of what was remembered, all at once.
-    pub(in crate::reclaim) fn complete(&self, info: &ScanInfo) -> Result<(), StateError> {
+    pub(in crate::reclaim) fn complete(
+        &self,
+        info: &ScanInfo,
+        clusters: &KnownClusters,
+    ) -> Result<(), StateError> {
         let (namespaces, topics) = match &info.part {
             Some(part) => (Some(part.namespaces().to_vec()), part.topics().to_vec()),
             None => (None, Vec::new()),
@@ -374,6 +382,7 @@ impl State {
             replace(transaction, NEW_SUSPECTS, SUSPECTS)?;
             replace(transaction, scan::LEDGERS, LEDGERS)?;
             replace(transaction, NEW_JUDGED, JUDGED)?;
+            aside::complete(transaction, clusters)?;
             transaction.open_table(LAST)?.insert(INFO, row.as_slice())?;
             super::cluster::set(transaction, &info.instance)?;
             scan::forget(transaction)?;
@@ -383,7 +392,7 @@ impl State {
 }
 
 /// The row of a ledger, where there is one.
-fn of(
+pub(super) fn of(
     table: &Option<redb::ReadOnlyTable<u64, &'static [u8]>>,
     id: LedgerId,
 ) -> Result<Option<Vec<u8>>, redb::Error> {
@@ -391,7 +400,7 @@ fn of(
     Ok(table.get(id)?.map(|row| row.value().to_vec()))
 }
 
-fn replace<K: redb::Key + 'static>(
+pub(super) fn replace<K: redb::Key + 'static>(
     transaction: &WriteTransaction,
     by: TableDefinition<K, &'static [u8]>,
     old: TableDefinition<K, &'static [u8]>,
@@ -410,5 +419,5 @@ pub(super) fn forget(transaction: &WriteTransaction) -> Result<(), redb::Error> 
     transaction.delete_table(NEW_SUSPECTS)?;
     transaction.delete_table(NEW_JUDGED)?;
     transaction.delete_table(WITNESSED)?;
-    Ok(())
+    aside::forget(transaction)
 }

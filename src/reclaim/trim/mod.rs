@@ -22,7 +22,8 @@ use tokio::sync::watch;
 
 use super::plan::trim::Gain;
 use super::plan::{HOUR, Millis};
-use super::scan::{Ledgers, Pulsar};
+use super::scan::{Ledgers, Pulsar, identity};
+use super::state::visits::Visits;
 use super::state::{State, StateError};
 use crate::clock::Clock;
 use crate::cluster::broker::{BrokerError, Brokers, TopicName};
@@ -242,7 +243,7 @@ fn at<T>(path: &str, result: Result<T, StoreError>) -> Result<T, TrimError> {
 
 /// One pass and all that it needs.
 pub(super) struct Pass<'a> {
-    state: &'a State,
+    state: Visits<'a>,
     cluster: &'a TrimCluster,
     layout: Layout,
     brokers: &'a Brokers,
@@ -274,8 +275,11 @@ pub async fn trim(
     let (layout, _) = at(&path, cluster.ledgers.store.get(&path).await)?;
     let loaded = brokers.loaded().await;
     let loaded = loaded.map_err(|error| TrimError::Loaded(Box::new(error)))?;
+    let path = format!("{}/managed-ledgers", cluster.pulsar.root);
+    let id = at(&path, identity(&cluster.pulsar).await)?;
+    let key = id.map_or(cluster.pulsar.name.clone(), |id| id.key);
     let pass = Pass {
-        state,
+        state: state.visits_of(&key),
         cluster,
         layout: Layout::parse(&layout)?,
         brokers,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::super::plan::HOUR;
+use super::super::state::visits::Visit;
 use super::world::{SIZE, World};
 use super::*;
 use crate::cluster::broker::BrokerOptions;
@@ -101,9 +102,16 @@ impl Agent {
     }
 
     fn loaded_by_us(&self) -> Vec<String> {
-        let all = self.state().loaded_by_us().unwrap();
+        let all = self.state().all_visits().unwrap();
         let name = |node: &String| node.rsplit_once('/').unwrap().1.to_owned();
-        all.iter().map(|(node, _)| name(node)).collect()
+        let ours = all.iter().filter(|(.., visit)| visit.loaded_by_us);
+        ours.map(|(_, node, _)| name(node)).collect()
+    }
+
+    fn visit(&self, node: &str) -> Option<Visit> {
+        let all = self.state().all_visits().unwrap();
+        let found = all.into_iter().find(|(_, other, _)| other == node);
+        found.map(|(.., visit)| visit)
     }
 }
 
@@ -204,10 +212,8 @@ async fn two_visits_one_retention_apart_empty_topics_that_nobody_loads() {
     e4*: 13 14 15 16
     ");
     assert!(agent.loaded_by_us().is_empty());
-    let visit = agent
-        .state()
-        .visit("/managed-ledgers/public/default/persistent/e1");
-    let visit = visit.unwrap().unwrap();
+    let visit = agent.visit("/managed-ledgers/public/default/persistent/e1");
+    let visit = visit.unwrap();
     assert_eq!((visit.visits, visit.gained), (2, 4 * SIZE.unsigned_abs()));
 }
 
@@ -243,10 +249,7 @@ async fn a_dry_run_asks_only_what_loads_nothing() {
     assert_eq!(world.told(), before);
     assert!(lock(&world.inner).log.is_empty());
     assert_eq!(
-        agent
-            .state()
-            .visit("/managed-ledgers/public/default/persistent/a")
-            .unwrap(),
+        agent.visit("/managed-ledgers/public/default/persistent/a"),
         None
     );
     // The namespace lets it pass, and the topic's own policies do not.
