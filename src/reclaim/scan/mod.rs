@@ -293,10 +293,11 @@ impl<'a> Scan<'a> {
         }
         let now = reach.clock.now().wall.0;
         let began = options.snapshot_of.unwrap_or(now);
-        if let Some(last) = state.last_scan()? {
-            if options.snapshot_of.is_some() && began <= last.began {
-                return Err(ScanError::OldSnapshot);
-            }
+        if let Some(last) = state.last_scan()?
+            && options.snapshot_of.is_some()
+            && began <= last.began
+        {
+            return Err(ScanError::OldSnapshot);
         }
         let known = state.clusters()?;
         known.are_live(&clusters, sources.pulsars, reach).await?;
