@@ -65,7 +65,7 @@ fn one(case: &str, dir: &Path) {
     };
     let options = Options {
         all_clusters: true,
-        snapshot_of: (kind == "file").then_some(time.of()),
+        snapshot_of: (kind == "file").then(|| Shows::at(time.of())),
         ..Options::default()
     };
     let scanned = scan(store, &state, &clock, &options);
