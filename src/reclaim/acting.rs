@@ -279,6 +279,17 @@ pub enum Stop {
         /// The ledger.
         id: LedgerId,
     },
+    /// We have deleted what is in use.
+    #[error(
+        "{owner} names ledger {id}, which was deleted here: bring it back with 'dirkeeper reclaim undo {id}', and find out why \
+         before anything more is deleted"
+    )]
+    Ours {
+        /// The owner's node.
+        owner: String,
+        /// The ledger.
+        id: LedgerId,
+    },
     /// It cannot be.
     #[error("ledger {id} is still there after its deletion was answered")]
     StillThere {

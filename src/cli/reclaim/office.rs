@@ -206,6 +206,7 @@ pub(super) fn of_stop(stop: Stop) -> Failure {
         | Stop::Vanished { .. }
         | Stop::Enough { .. }
         | Stop::Missing { .. }
+        | Stop::Ours { .. }
         | Stop::StillThere { .. } => Exit::FAILED,
     };
     Failure::new(exit, stop)

@@ -206,21 +206,7 @@ impl Runner<'_> {
                 .await?
                 .map_err(End::Failed)?;
         }
-        let part = arguments.part.part();
-        let scanned = scan_once(cluster, &state, part, &mut self.watcher).await;
-        if self.watcher.is_stopped {
-            return Err(End::Stopped);
-        }
-        let scanned = self.passes.step("scan", cluster, scanned)?;
-        let (info, resumed) = (scanned.info, scanned.resumed);
-        tracing::info!(
-            ledgers = info.ledgers,
-            owners = info.owners,
-            requests = info.requests,
-            "scanned"
-        );
-        self.passes.take_scan(&state).map_err(End::Failed)?;
-        self.passes.publish(cluster, office.holds());
+        let resumed = self.scan(&state, office).await?;
 
         let last = last_scan(cluster, &state).map_err(End::Failed)?;
         let (choice, execute) = (&arguments.choice, arguments.execute);
@@ -269,6 +255,27 @@ impl Runner<'_> {
             self.passes.trimmed(count);
         }
         Ok(Passed::All)
+    }
+
+    /// Scans; says whether it went on with a scan that was interrupted.
+    async fn scan(&mut self, state: &State, office: &Office) -> Result<bool, End> {
+        let cluster = self.cluster;
+        let part = self.arguments.part.part();
+        let scanned = scan_once(cluster, state, part, &mut self.watcher).await;
+        if self.watcher.is_stopped {
+            return Err(End::Stopped);
+        }
+        let scanned = self.passes.step("scan", cluster, scanned)?;
+        let info = scanned.info;
+        tracing::info!(
+            ledgers = info.ledgers,
+            owners = info.owners,
+            requests = info.requests,
+            "scanned"
+        );
+        self.passes.take_scan(state).map_err(End::Failed)?;
+        self.passes.publish(cluster, office.holds());
+        Ok(scanned.resumed)
     }
 }
 

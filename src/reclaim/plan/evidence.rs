@@ -147,7 +147,10 @@ fn trimmed(before: &Seen, now: &Seen, at: Millis) -> Vec<(LedgerId, Witness)> {
         to: now.version,
         at,
     };
+    // Numbers of ledgers rise, and the oldest go first. A list that names older ones than those that it has lost may be an old one
+    // that somebody wrote back.
+    let oldest = now.ledgers.first();
     let lost = before.ledgers.iter();
-    let lost = lost.filter(|id| now.ledgers.binary_search(id).is_err());
+    let lost = lost.filter(|id| oldest.is_none_or(|oldest| *id < oldest));
     lost.map(|id| (*id, witness)).collect()
 }

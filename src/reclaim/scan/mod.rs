@@ -309,14 +309,7 @@ impl<'a> Scan<'a> {
         };
         let began = times.began(last.as_ref(), &instance).await?;
         if let Some(last) = last {
-            let missing = clusters::missing(&last.clusters, sources.pulsars);
-            if last.all_clusters
-                && options.all_clusters
-                && let Some(cluster) = missing
-            {
-                let cluster = cluster.to_owned();
-                return Err(ScanError::NotNamed { cluster });
-            }
+            are_named(&last, sources, options)?;
         }
         let fresh = Running {
             began,
@@ -470,6 +463,16 @@ impl<'a> Scan<'a> {
             done,
             all,
         });
+    }
+}
+
+/// Every cluster of the last scan, where the list of them counts as complete.
+fn are_named(last: &ScanInfo, sources: Sources<'_>, options: &Options) -> Result<(), ScanError> {
+    match clusters::missing(&last.clusters, sources.pulsars) {
+        Some(cluster) if last.all_clusters && options.all_clusters => Err(ScanError::NotNamed {
+            cluster: cluster.to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 

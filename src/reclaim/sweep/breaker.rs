@@ -18,8 +18,8 @@ const LEDGERS: usize = 50;
 /// What speaks against any deletion.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// An owner, and a ledger that it names and that does not exist.
-    pub(super) missing: Option<(String, LedgerId)>,
+    /// Owners with a ledger that each names and that does not exist.
+    pub(super) missing: Vec<(String, LedgerId)>,
     /// How many owners that the scan has seen are gone.
     pub(super) vanished: Vanished,
 }
@@ -47,7 +47,7 @@ pub(super) async fn look(
             // It may have been let go, and deleted, between the two reads.
             let still = named(acting, key).await?.unwrap_or_default();
             if still.contains(&id) && !is_there(acting, layout, id).await? {
-                found.missing = Some((key.path.clone(), id));
+                found.missing.push((key.path.clone(), id));
             }
         }
     }

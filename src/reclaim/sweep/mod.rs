@@ -200,7 +200,11 @@ impl Sweep<'_> {
     async fn breaker(&mut self) -> Result<(), Stop> {
         let (acting, last, options) = (self.acting, self.last, self.options);
         let found = breaker::look(acting, last, self.layout, options.sample).await?;
-        if let Some((owner, id)) = found.missing {
+        for (owner, id) in found.missing {
+            let archived = acting.state.archived(id)?;
+            if archived.is_some_and(|archived| archived.undone_at.is_none()) {
+                return Err(Stop::Ours { owner, id });
+            }
             let Some(reason) = &options.allow_missing else {
                 return Err(Stop::Missing { owner, id });
             };
