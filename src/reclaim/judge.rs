@@ -4,11 +4,11 @@
 
 use tokio::sync::watch;
 
-use super::history::{Around, References, Ruling, Span, Suspect, facts, suspected};
+use super::history::{Around, References, Ruling, Span, Suspect, facts, made, suspected};
 use super::name;
-use super::plan::LedgerId;
 use super::plan::class::{Class, Maker, Named, Rules, classify};
-use super::plan::evidence::{Known, Witness, compare};
+use super::plan::evidence::{Known, Vanished, Witness, compare};
+use super::plan::{LedgerId, Millis};
 use super::scan::{
     ANY_NAMESPACE, COMPACTION, Inside, KnownClusters, Ledger, OwnerKey, Part, Progress, PulsarId,
     Reading, ScanError, ScanInfo, Step,
@@ -37,6 +37,8 @@ pub(super) struct Judge<'a> {
     pub(super) gone: &'a [String],
     /// Those that were known before this scan.
     pub(super) known: KnownClusters,
+    /// The newest transaction when the last scan ended, and when that was.
+    pub(super) before: Option<(i64, Millis)>,
 }
 
 /// What stands for ledgers of one owner; the next one asked about is often of the same.
@@ -54,10 +56,13 @@ impl Judge<'_> {
     pub(super) async fn all(mut self) -> Result<ScanInfo, ScanError> {
         self.state.begin_judging()?;
         self.known = self.state.clusters()?;
+        let before = self.state.last_scan()?;
+        self.before = before.and_then(|info| Some((info.transaction?, info.ended)));
+        self.info.vanished = Vanished::default();
         let references = self.references().await?;
-        self.owners(false).await?;
-        self.owners(true).await?;
-        self.owners_aside().await?;
+        self.owners(false, &references).await?;
+        self.owners(true, &references).await?;
+        self.owners_aside(&references).await?;
         self.ledgers(&references).await?;
         let known = self.known.after(self.clusters, self.gone);
         self.state.complete(&self.info, &known)?;
@@ -76,7 +81,7 @@ impl Judge<'_> {
     }
 
     /// Everything that anybody names, and the owners of a part.
-    async fn references(&self) -> Result<References, ScanError> {
+    async fn references(&mut self) -> Result<References, ScanError> {
         let mut references = References::default();
         let mut after = None;
         loop {
@@ -86,6 +91,7 @@ impl Judge<'_> {
             };
             after = Some(last.clone());
             for (_, reading) in &owners {
+                self.info.vanished.there += u64::from(!reading.seen.ledgers.is_empty());
                 references.add(&reading.seen.ledgers, &reading.moved, &reading.positions);
             }
             if let Some(part) = self.part() {
@@ -102,7 +108,7 @@ impl Judge<'_> {
     }
 
     /// What owners that were known let go.
-    async fn owners(&self, are_gone: bool) -> Result<(), ScanError> {
+    async fn owners(&mut self, are_gone: bool, references: &References) -> Result<(), ScanError> {
         let mut after = None;
         loop {
             let known = self.state.known_after(are_gone, after.as_ref(), CHUNK)?;
@@ -112,7 +118,7 @@ impl Judge<'_> {
             after = Some(last.clone());
             let mut outcome = Outcome::default();
             let known = self.renumbered(known, &mut outcome)?;
-            self.compared(known, &mut outcome)?;
+            self.compared(known, references, &mut outcome)?;
             self.state.prepare(&outcome)?;
             tokio::task::yield_now().await;
         }
@@ -120,13 +126,17 @@ impl Judge<'_> {
 
     /// With what was read of each of them now.
     pub(super) fn compared(
-        &self,
+        &mut self,
         known: Vec<(OwnerKey, Known)>,
+        references: &References,
         outcome: &mut Outcome,
     ) -> Result<(), ScanError> {
         let keys: Vec<_> = known.iter().map(|(key, _)| key).collect();
         let now = self.state.owners(&keys)?;
         for ((key, known), now) in known.into_iter().zip(now) {
+            if now.is_none() && self.leaves_some(&known, references)? {
+                self.info.vanished.gone += 1;
+            }
             self.owner(key, known, now, outcome)?;
         }
         Ok(())
@@ -178,6 +188,14 @@ impl Judge<'_> {
         let witnessed = lost.into_iter().map(|(id, how)| (id, key.clone(), how));
         outcome.witnessed.extend(witnessed);
         Ok(())
+    }
+
+    /// An owner that is gone left ledgers that nobody names. In a tree that was copied the same path is another node, which
+    /// names them.
+    fn leaves_some(&self, known: &Known, references: &References) -> Result<bool, ScanError> {
+        let ids = known.seen.ledgers.iter().copied();
+        let ids: Vec<_> = ids.filter(|id| references.of(*id) != Named::Hard).collect();
+        Ok(self.state.are_the_same(&ids)?.contains(&true))
     }
 
     fn are_judged(&self, lost: &[(LedgerId, Witness)]) -> Result<bool, ScanError> {
@@ -259,7 +277,8 @@ impl Judge<'_> {
         let suspect = suspected(ledger, known, witness, lac, self.span());
         let around = self.around(ledger, last)?;
         let (all, began) = (self.info.all_clusters, self.info.began);
-        let facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
+        let mut facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
+        facts.made = made(ledger, self.before);
         let (class, verdict) = classify(&facts, self.rules);
         let (ruling, why) = Ruling::of(verdict);
         if let Some(at) = Class::ALL.iter().position(|one| *one == class) {

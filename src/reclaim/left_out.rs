@@ -2,7 +2,7 @@
 //! for what was not looked at, and nothing is forgotten: it is laid aside. What an owner was seen to let go stays so
 //! whoever looked away meanwhile; what was absent is counted anew when more is read than before.
 
-use super::history::Suspect;
+use super::history::{References, Suspect};
 use super::judge::{CHUNK, Judge};
 use super::plan::LedgerId;
 use super::plan::evidence::{Known, Witness};
@@ -66,7 +66,10 @@ impl Judge<'_> {
     }
 
     /// Owners that were laid aside, of clusters that are read again.
-    pub(super) async fn owners_aside(&self) -> Result<(), ScanError> {
+    pub(super) async fn owners_aside(
+        &mut self,
+        references: &References,
+    ) -> Result<(), ScanError> {
         let mut after = None;
         loop {
             let aside = self.state.aside_after(after.as_ref(), CHUNK)?;
@@ -83,7 +86,7 @@ impl Judge<'_> {
                     Aside::Gone => {}
                 }
             }
-            self.compared(back, &mut outcome)?;
+            self.compared(back, references, &mut outcome)?;
             self.state.prepare(&outcome)?;
             tokio::task::yield_now().await;
         }
