@@ -47,6 +47,9 @@ const TOLD_EVERY: Duration = Duration::from_secs(10);
 const AGE: u64 = 8 * 24 * 60;
 const DAY: u64 = 25 * 60;
 
+/// Before what a reclaimer does next: brokers that live name a ledger within the least age, so all of it has to fit into that.
+const PAUSES: [u64; 4] = [2 * 60, 13 * 60, DAY, DAY];
+
 type Shared<T> = Arc<Mutex<T>>;
 
 /// Whether anything happens around the calls: in the end all is quiet.
@@ -181,7 +184,8 @@ impl History {
     fn cycle(&mut self) {
         let number = self.any();
         for act in [SCAN, MARK, SCAN, SWEEP] {
-            self.world.lock().unwrap().pass(DAY);
+            let pause = PAUSES[self.random.usize(0..PAUSES.len())];
+            self.world.lock().unwrap().pass(pause);
             self.do_one(number, act);
             self.step();
         }
