@@ -92,11 +92,8 @@ pub(in crate::reclaim) fn path(ledgers: &Ledgers, layout: Layout, id: LedgerId) 
 impl Scan<'_> {
     /// The ids of all ledgers.
     pub(super) async fn list(&mut self) -> Result<(), ScanError> {
-        loop {
-            let folders = self.state.folders(Tree::Ledgers, 0, READS_AT_ONCE)?;
-            if folders.is_empty() {
-                return Ok(());
-            }
+        let mut folders = self.first(Tree::Ledgers, 0, READS_AT_ONCE)?;
+        while !folders.is_empty() {
             let root = &self.sources.ledgers.root;
             let paths: Vec<_> = folders
                 .iter()
@@ -115,9 +112,10 @@ impl Scan<'_> {
                 self.waiting.done.push(folder);
             }
             self.told(None);
-            // The next folders are taken from the disk.
-            self.commit()?;
+            self.committed()?;
+            folders = self.next(Tree::Ledgers, 0, READS_AT_ONCE)?;
         }
+        Ok(())
     }
 
     fn child(&mut self, folder: &Folder, name: &str) {
@@ -127,10 +125,12 @@ impl Scan<'_> {
             self.waiting.ids.push(id);
             self.running.listed += 1;
         } else if self.layout.is_above(below) {
-            self.waiting.folders.push(Folder {
+            let below = Folder {
                 path: child,
                 ..folder.clone()
-            });
+            };
+            self.found.push(below.clone());
+            self.waiting.folders.push(below);
         }
     }
 

@@ -24,7 +24,7 @@ use super::plan::class::{Class, Maker, Rules};
 use super::plan::evidence::{Seen, Vanished};
 use super::plan::{HOUR, LedgerId, Millis};
 use super::state::State;
-use super::state::scan::{Batch, Running, Tree};
+use super::state::scan::{Batch, Folder, Running, Tree};
 use crate::clock::Clock;
 use crate::cluster::ledger::LedgerState;
 use crate::cluster::store::MetaStore;
@@ -284,6 +284,10 @@ struct Scan<'a> {
     resumed: bool,
     waiting: Batch,
     committed: Duration,
+    /// Folders that were found in the tree that is walked, to be walked next without being fetched from the disk.
+    found: Vec<Folder>,
+    /// Others of that tree are on the disk only.
+    more: bool,
 }
 
 impl<'a> Scan<'a> {
@@ -355,6 +359,8 @@ impl<'a> Scan<'a> {
             resumed,
             waiting: Batch::default(),
             committed: reach.clock.elapsed(),
+            found: Vec::new(),
+            more: false,
         })
     }
 
@@ -458,7 +464,38 @@ impl<'a> Scan<'a> {
         self.state.advance_scan(&self.running, &self.waiting)?;
         self.waiting = Batch::default();
         self.committed = self.reach.clock.elapsed();
+        // They may have become many: from the disk they come in batches.
+        self.more |= !self.found.is_empty();
+        self.found.clear();
         Ok(())
+    }
+
+    /// The first folders of a tree that are not done.
+    fn first(
+        &mut self,
+        tree: Tree,
+        cluster: u16,
+        limit: usize,
+    ) -> Result<Vec<(Folder, String)>, ScanError> {
+        self.found.clear();
+        let folders = self.state.folders(tree, cluster, limit)?;
+        self.more = folders.len() == limit;
+        Ok(folders)
+    }
+
+    /// Folders that are next: those that were found since, or some from the disk.
+    fn next(
+        &mut self,
+        tree: Tree,
+        cluster: u16,
+        limit: usize,
+    ) -> Result<Vec<(Folder, String)>, ScanError> {
+        if self.found.is_empty() && self.more {
+            self.commit()?;
+            return self.first(tree, cluster, limit);
+        }
+        let found = self.found.drain(..);
+        Ok(found.map(|folder| (folder, String::new())).collect())
     }
 
     fn told(&self, all: Option<u64>) {

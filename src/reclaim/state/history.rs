@@ -85,6 +85,13 @@ pub(in crate::reclaim) struct Outcome {
     pub(in crate::reclaim) witnesses_aside: Vec<(LedgerId, AsideWitness)>,
 }
 
+impl Outcome {
+    fn is_empty(&self) -> bool {
+        let owners = self.read.len() + self.known.len() + self.gone.len();
+        owners + self.witnessed.len() + self.suspects.len() + self.judged.len() == 0
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct JudgedRow {
     class: u8,
@@ -328,6 +335,9 @@ impl State {
 
     /// Prepares what follows.
     pub(in crate::reclaim) fn prepare(&self, outcome: &Outcome) -> Result<(), StateError> {
+        if outcome.is_empty() {
+            return Ok(());
+        }
         self.write(|transaction| {
             let mut owners = transaction.open_table(NEW_OWNERS)?;
             for (key, reading) in &outcome.read {
