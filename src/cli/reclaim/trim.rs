@@ -74,10 +74,10 @@ pub(super) async fn trim_once(
         .count() as u64;
     tracing::info!(
         executed = arguments.execute,
-        topics = pass.topics,
+        topics = pass.counts.topics,
         candidates = pass.results.len(),
         visited,
-        bytes = pass.gained(),
+        bytes = pass.counts.gained,
         "trimmed"
     );
     match pass.stopped {
@@ -105,6 +105,7 @@ async fn pass(
     let trimmed = TrimCluster {
         ledgers: cluster.ledgers.clone(),
         bare: cluster.bare().await?,
+        entries: cluster.entries(),
         pulsar,
     };
     let options = TrimOptions {
@@ -192,10 +193,10 @@ fn of_broker(error: &BrokerError) -> Exit {
 
 fn table(pass: &TrimPass, execute: bool) -> Table {
     let column = |key, heading| Column { key, heading };
-    let gained = bytes_text(pass.gained());
+    let gained = bytes_text(pass.counts.gained);
     let mut after = vec![format!(
         "{} topics, {} candidates; {gained} less in the lists of the topics, of one copy",
-        pass.topics,
+        pass.counts.topics,
         pass.results.len()
     )];
     for (why, count) in &pass.skipped {
@@ -218,8 +219,8 @@ fn table(pass: &TrimPass, execute: bool) -> Table {
             ("executed", execute.into()),
             ("began", Cell::Time(pass.began)),
             ("ended", Cell::Time(pass.ended)),
-            ("topics", pass.topics.into()),
-            ("gained", Cell::Bytes(pass.gained())),
+            ("topics", pass.counts.topics.into()),
+            ("gained", Cell::Bytes(pass.counts.gained)),
         ],
         columns: vec![
             column("topic", "TOPIC"),

@@ -5,6 +5,7 @@
 mod cluster;
 pub mod history;
 pub mod marks;
+pub mod position;
 mod rows;
 pub(super) mod scan;
 pub mod visits;

@@ -22,6 +22,7 @@ struct Agent {
     dir: tempfile::TempDir,
     session: Arc<MemorySession>,
     options: TrimOptions,
+    entries: Option<Box<dyn Entries>>,
 }
 
 impl Agent {
@@ -37,6 +38,7 @@ impl Agent {
                 concurrency: 1,
                 ..TrimOptions::default()
             },
+            entries: None,
         }
     }
 
@@ -53,6 +55,7 @@ impl Agent {
                 root: String::new(),
             },
             bare: Arc::clone(&store),
+            entries: self.entries.as_deref(),
         };
         let first = lock(&self.world.inner).brokers[0].url();
         let brokers = Brokers::new(BrokerOptions {
