@@ -242,9 +242,13 @@ impl Runner<'_> {
         self.passes.step("sweep", cluster, ended)?;
         self.passes.take_marks(&state).map_err(End::Failed)?;
 
-        if self.passes.trim_is_due(cluster) {
-            let work = trim::trim_once(cluster, &state, office, arguments);
-            let trimmed = self.watcher.until_stop(work).await?;
+        let is_due = self.passes.trim_is_due(cluster, &state, arguments);
+        if is_due.map_err(End::Failed)? {
+            let work = trim::trim_once(cluster, &state, office, arguments, &mut self.watcher);
+            let trimmed = work.await;
+            if self.watcher.is_stopped {
+                return Err(End::Stopped);
+            }
             let count = self.passes.step("trim", cluster, trimmed)?;
             self.passes.trimmed(count);
         }

@@ -3,6 +3,8 @@
 //! decides what goes. The leader alone does it, slowly, and slower when the cluster answers slower.
 
 mod cursors;
+#[cfg(test)]
+mod decide_tests;
 mod folders;
 mod gate;
 mod outcome;
@@ -218,25 +220,60 @@ pub async fn trim(
     progress: &watch::Sender<TrimProgress>,
 ) -> Result<TrimPass, TrimError> {
     let began = clock.now().wall.0;
-    let path = format!("{}/LAYOUT", cluster.ledgers.root);
-    let (layout, _) = at(&path, cluster.ledgers.store.get(&path).await)?;
-    let loaded = brokers.loaded().await;
-    let loaded = loaded.map_err(|error| TrimError::Loaded(Box::new(error)))?;
-    let pass = Pass {
-        state,
-        cluster,
-        layout: Layout::parse(&layout)?,
-        brokers,
-        leader,
-        clock,
-        options,
-        progress,
-        gate: Gate::new(loaded, clock.elapsed()),
-        queue: Mutex::default(),
-        results: Mutex::default(),
-        silent: AtomicU32::new(0),
-    };
+    let pass = Pass::new(state, cluster, brokers, leader, clock, options, progress).await?;
     pass.run(began).await
+}
+
+/// Unloads what a pass left loaded that was cut off just now.
+///
+/// # Errors
+/// It is not known which topics are loaded, or our own file cannot be used.
+pub async fn unload(
+    state: &State,
+    cluster: &TrimCluster<'_>,
+    brokers: &Brokers,
+    leader: &Leader,
+    clock: &Clock,
+    options: &TrimOptions,
+) -> Result<(), TrimError> {
+    if state.loaded_by_us()?.is_empty() {
+        return Ok(());
+    }
+    let progress = watch::Sender::new(TrimProgress::default());
+    let leader = Some(leader);
+    let pass = Pass::new(state, cluster, brokers, leader, clock, options, &progress).await?;
+    pass.catch_up().await
+}
+
+impl<'a> Pass<'a> {
+    async fn new(
+        state: &'a State,
+        cluster: &'a TrimCluster<'a>,
+        brokers: &'a Brokers,
+        leader: Option<&'a Leader>,
+        clock: &'a Clock,
+        options: &'a TrimOptions,
+        progress: &'a watch::Sender<TrimProgress>,
+    ) -> Result<Pass<'a>, TrimError> {
+        let path = format!("{}/LAYOUT", cluster.ledgers.root);
+        let (layout, _) = at(&path, cluster.ledgers.store.get(&path).await)?;
+        let loaded = brokers.loaded().await;
+        let loaded = loaded.map_err(|error| TrimError::Loaded(Box::new(error)))?;
+        Ok(Pass {
+            state,
+            cluster,
+            layout: Layout::parse(&layout)?,
+            brokers,
+            leader,
+            clock,
+            options,
+            progress,
+            gate: Gate::new(loaded, clock.elapsed()),
+            queue: Mutex::default(),
+            results: Mutex::default(),
+            silent: AtomicU32::new(0),
+        })
+    }
 }
 
 impl Pass<'_> {

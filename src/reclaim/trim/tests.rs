@@ -15,18 +15,18 @@ use crate::cluster::memory::MemorySession;
 use crate::report;
 
 /// For what should be reached within milliseconds.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-struct Agent {
+pub(super) struct Agent {
     world: Arc<World>,
     dir: tempfile::TempDir,
-    session: Arc<MemorySession>,
-    options: TrimOptions,
-    entries: Option<Box<dyn Entries>>,
+    pub(super) session: Arc<MemorySession>,
+    pub(super) options: TrimOptions,
+    pub(super) entries: Option<Box<dyn Entries>>,
 }
 
 impl Agent {
-    fn of(world: &Arc<World>) -> Agent {
+    pub(super) fn of(world: &Arc<World>) -> Agent {
         Agent {
             world: Arc::clone(world),
             dir: tempfile::tempdir().unwrap(),
@@ -42,7 +42,7 @@ impl Agent {
         }
     }
 
-    async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+    pub(super) async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
         let store: Arc<dyn MetaStore> = self.session.clone();
         let cluster = TrimCluster {
             ledgers: Ledgers {
@@ -86,12 +86,12 @@ impl Agent {
         pass
     }
 
-    async fn pass(&self) -> String {
+    pub(super) async fn pass(&self) -> String {
         told(&self.try_pass(true).await.unwrap())
     }
 
     /// A pass that is dropped when the broker holds an answer back.
-    async fn killed_pass(&self) {
+    pub(super) async fn killed_pass(&self) {
         let reached = tokio::time::timeout(LIMIT, self.world.reached.notified());
         tokio::select! {
             pass = self.try_pass(true) => panic!("the pass was not held: {pass:?}"),
@@ -99,11 +99,11 @@ impl Agent {
         }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State::open(self.dir.path()).unwrap()
     }
 
-    fn loaded_by_us(&self) -> Vec<String> {
+    pub(super) fn loaded_by_us(&self) -> Vec<String> {
         let all = self.state().loaded_by_us().unwrap();
         let name = |node: &String| node.rsplit_once('/').unwrap().1.to_owned();
         all.iter().map(|(node, _)| name(node)).collect()
@@ -121,7 +121,7 @@ fn nameless(text: &str) -> String {
     parts.collect()
 }
 
-fn told(pass: &TrimPass) -> String {
+pub(super) fn told(pass: &TrimPass) -> String {
     let mut lines = Vec::new();
     for topic in &pass.results {
         let name = topic.topic.as_str().rsplit_once('/').unwrap().1;

@@ -94,7 +94,8 @@ impl Pass<'_> {
         let began = self.clock.elapsed();
         let mut candidates = Vec::new();
         let is_enough = |candidates: &Vec<Candidate>| {
-            self.options.slice.max(1) <= candidates.len() || SLICE_TIME <= self.clock.elapsed() - began
+            self.options.slice.max(1) <= candidates.len()
+                || SLICE_TIME <= self.clock.elapsed() - began
         };
         while !is_enough(&candidates) {
             if self.leader.is_some() && !self.is_leader() {
@@ -128,7 +129,8 @@ impl Pass<'_> {
             Err(why) => {
                 let count = u64::from(folder.children);
                 *found.skipped.entry(why).or_default() += count;
-                self.progress.send_modify(|progress| progress.topics += count);
+                self.progress
+                    .send_modify(|progress| progress.topics += count);
                 rest.behind = Some(Behind {
                     folder: folder.below,
                     topic: None,
@@ -211,7 +213,9 @@ impl Pass<'_> {
             return Ok(Err(DELETED));
         }
         let kept = policies.retention_policies;
-        let (minutes, megabytes) = kept.as_ref().map_or((0, 0), |kept| (kept.minutes, kept.megabytes));
+        let (minutes, megabytes) = kept
+            .as_ref()
+            .map_or((0, 0), |kept| (kept.minutes, kept.megabytes));
         let ttl = policies.message_ttl_in_seconds;
         let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok());
         let policy = Policy::of(minutes, megabytes, ttl.filter(|ttl| 0 < *ttl));
@@ -254,7 +258,10 @@ impl Pass<'_> {
         };
         let node = self.path(&name.node());
         let topic = Topic { list, stat };
-        let gain = match self.weigh(&node, &topic, namespace.policy, Ask::Store).await? {
+        let gain = match self
+            .weigh(&node, &topic, namespace.policy, Ask::Store)
+            .await?
+        {
             Verdict::Leave(why) => return Ok(Err(why)),
             Verdict::Visit(gain) => gain,
         };
