@@ -35,6 +35,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
     let _log = app::start_log(LogLevel::Info);
     block_on::<_, Failure>(async {
         let cluster = Cluster::open(&arguments.cluster).await?;
+        trim::check(&cluster, arguments)?;
         let mut runner = Runner {
             watcher: Watcher::new(cluster.clock.clone())?,
             passes: Passes::new(arguments),

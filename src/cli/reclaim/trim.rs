@@ -49,6 +49,8 @@ pub(super) fn run(arguments: &TrimArguments) -> Result<Exit, Failure> {
             let remedy = "name the one whose brokers these are with --pulsar-metadata";
             return Err(Failure::new(Exit::Usage, error).remedy(remedy));
         }
+        // Before anybody has to wait for the lock.
+        let brokers = brokers(&cluster, &arguments.broker)?;
         let state = cluster.state()?;
         let office = office(&cluster, &state, arguments.execute).await?;
         let mut watcher = Watcher::new(cluster.clock.clone())?;
@@ -57,7 +59,7 @@ pub(super) fn run(arguments: &TrimArguments) -> Result<Exit, Failure> {
             cluster: &cluster,
             state: &state,
             office: &office,
-            broker: &arguments.broker,
+            brokers: &brokers,
             options: &options,
         };
         let pass = trim.pass(&mut watcher).await;
@@ -80,12 +82,13 @@ pub(super) async fn trim_once(
     arguments: &RunArguments,
     watcher: &mut Watcher,
 ) -> Result<u64, Failure> {
+    let brokers = brokers(cluster, &arguments.broker)?;
     let options = options(&arguments.part, trim_interval(cluster, arguments));
     let trim = Trim {
         cluster,
         state,
         office,
-        broker: &arguments.broker,
+        brokers: &brokers,
         options: &options,
     };
     let pass = trim.pass(watcher).await?;
@@ -128,6 +131,14 @@ pub(super) fn is_due(
     is_due.map_err(of_state)
 }
 
+/// A `reclaim run` that is to trim knows how, before it has scanned for hours.
+pub(super) fn check(cluster: &Cluster, arguments: &RunArguments) -> Result<(), Failure> {
+    match trim_interval(cluster, arguments) {
+        Some(interval) if !interval.is_zero() => brokers(cluster, &arguments.broker).map(drop),
+        _ => Ok(()),
+    }
+}
+
 fn options(part: &PartArguments, interval: Option<Duration>) -> TrimOptions {
     let usual = TrimOptions::default();
     let interval = interval.map_or(0, millis);
@@ -156,14 +167,18 @@ struct Trim<'a> {
     cluster: &'a Cluster,
     state: &'a State,
     office: &'a Office,
-    broker: &'a BrokerArguments,
+    brokers: &'a Brokers,
     options: &'a TrimOptions,
 }
 
 impl Trim<'_> {
     async fn pass(&self, watcher: &mut Watcher) -> Result<TrimPass, Failure> {
-        let Trim { cluster, state, .. } = *self;
-        let brokers = brokers(cluster, self.broker)?;
+        let Trim {
+            cluster,
+            state,
+            brokers,
+            ..
+        } = *self;
         let trimmed = TrimCluster {
             ledgers: cluster.ledgers.clone(),
             bare: cluster.bare().await?,
@@ -176,7 +191,7 @@ impl Trim<'_> {
         let work = trim::trim(
             state,
             &trimmed,
-            &brokers,
+            brokers,
             leader,
             clock,
             self.options,
@@ -188,7 +203,7 @@ impl Trim<'_> {
             && let Some(leader) = leader
         {
             // What is left loaded without a subscription may be deleted by its broker.
-            let unload = trim::unload(state, &trimmed, &brokers, leader, clock, self.options);
+            let unload = trim::unload(state, &trimmed, brokers, leader, clock, self.options);
             match timeout(UNLOADING, unload).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!("{}", report::text(&error)),

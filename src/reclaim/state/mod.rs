@@ -45,7 +45,7 @@ pub enum StateError {
         path: PathBuf,
     },
     /// Nothing was ever remembered there.
-    #[error("{path} is not there: run dirkeeper reclaim scan first")]
+    #[error("{path} is not there: run dirkeeper reclaim scan first, or name its --state-dir")]
     Missing {
         /// The file.
         path: PathBuf,
