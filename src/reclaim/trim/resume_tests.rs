@@ -36,11 +36,7 @@ fn seen(pass: &TrimPass) -> String {
 }
 
 fn is_due_in(agent: &Agent, world: &World, hours: Millis) -> bool {
-    let pulsar = Pulsar {
-        name: "here".to_owned(),
-        store: agent.session.clone(),
-        root: String::new(),
-    };
+    let pulsar = agent.pulsar();
     let now = world.clock.now().wall.0 + hours * HOUR;
     is_due(&agent.state(), &pulsar, &agent.options, 6 * HOUR, now).unwrap()
 }
@@ -133,11 +129,7 @@ async fn a_position_is_of_one_cluster_and_part_and_grows_old() {
 #[tokio::test]
 async fn a_folder_that_went_or_came_meanwhile_loses_no_topic() {
     let (world, agent) = cluster().await;
-    let of = agent.options.of(&Pulsar {
-        name: "here".to_owned(),
-        store: agent.session.clone(),
-        root: String::new(),
-    });
+    let of = agent.options.of(&agent.pulsar());
     let behind = |folder: &str, topic: Option<&str>| {
         let position = TrimPosition {
             began: 0,
@@ -164,4 +156,24 @@ async fn a_folder_that_went_or_came_meanwhile_loses_no_topic() {
         seen.push(pass.counts.topics - pass.counts.before);
     }
     assert_eq!(seen, [3, 2, 2, 0, 0]);
+}
+
+#[tokio::test]
+async fn what_a_signal_leaves_loaded_is_unloaded_at_once() {
+    let (world, agent) = cluster().await;
+    lock(&world.inner).held = Some(("b/trim", true));
+    agent.killed_pass().await;
+    lock(&world.inner).held = None;
+    assert_eq!(agent.loaded_by_us(), ["b"]);
+    agent.unload().await;
+    assert!(world.loaded().is_empty() && agent.loaded_by_us().is_empty());
+    // It is no pass: the next one goes on as ever.
+    assert!(is_due_in(&agent, &world, 0));
+    let before = lock(&world.inner).log.len();
+    agent.unload().await;
+    assert_eq!(
+        lock(&world.inner).log.len(),
+        before,
+        "nothing was to be done"
+    );
 }

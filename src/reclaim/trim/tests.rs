@@ -42,21 +42,28 @@ impl Agent {
         }
     }
 
-    pub(super) async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+    fn cluster(&self) -> TrimCluster<'_> {
         let store: Arc<dyn MetaStore> = self.session.clone();
-        let cluster = TrimCluster {
+        TrimCluster {
             ledgers: Ledgers {
                 store: Arc::clone(&store),
                 root: "/ledgers".to_owned(),
             },
-            pulsar: Pulsar {
-                name: "here".to_owned(),
-                store: Arc::clone(&store),
-                root: String::new(),
-            },
-            bare: Arc::clone(&store),
+            pulsar: self.pulsar(),
+            bare: store,
             entries: self.entries.as_deref(),
-        };
+        }
+    }
+
+    pub(super) fn pulsar(&self) -> Pulsar {
+        Pulsar {
+            name: "here".to_owned(),
+            store: self.session.clone(),
+            root: String::new(),
+        }
+    }
+
+    fn brokers(&self) -> Brokers {
         let first = lock(&self.world.inner).brokers[0].url();
         let brokers = Brokers::new(BrokerOptions {
             urls: vec![first],
@@ -64,16 +71,43 @@ impl Agent {
             token: None,
             authorities: None,
         });
+        brokers.unwrap()
+    }
+
+    async fn leader(&self) -> Leader {
         let leads = watch::Sender::new(None);
+        let store: Arc<dyn MetaStore> = self.session.clone();
+        campaign(store, "/leader", "here", &leads).await.unwrap()
+    }
+
+    /// What a command does that a signal has ended.
+    pub(super) async fn unload(&self) {
+        let leader = self.leader().await;
+        let (cluster, brokers) = (self.cluster(), self.brokers());
+        let state = self.state();
+        let unloaded = unload(
+            &state,
+            &cluster,
+            &brokers,
+            &leader,
+            &self.world.clock,
+            &self.options,
+        );
+        unloaded.await.unwrap();
+        leader.resign().await;
+    }
+
+    pub(super) async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+        let (cluster, brokers) = (self.cluster(), self.brokers());
         let leader = match execute {
-            true => Some(campaign(store, "/leader", "here", &leads).await.unwrap()),
+            true => Some(self.leader().await),
             false => None,
         };
         let progress = watch::Sender::new(TrimProgress::default());
         let pass = trim(
             &self.state(),
             &cluster,
-            &brokers.unwrap(),
+            &brokers,
             leader.as_ref(),
             &self.world.clock,
             &self.options,
