@@ -273,7 +273,8 @@ impl Judge<'_> {
         last: &mut Option<Last>,
         outcome: &mut Outcome,
     ) -> Result<(), ScanError> {
-        let lac = self.confirmed(ledger).await?;
+        let end = self.confirmed(ledger).await?;
+        let lac = end.map(|(lac, _)| lac);
         let suspect = suspected(ledger, known, witness, lac, self.span());
         let around = self.around(ledger, last)?;
         let (all, began) = (self.info.all_clusters, self.info.began);
@@ -284,12 +285,19 @@ impl Judge<'_> {
         if let Some(at) = Class::ALL.iter().position(|one| *one == class) {
             self.info.classes[at] += 1;
         }
+        let length = end.and_then(|(_, length)| length);
+        outcome
+            .lengths
+            .extend(length.map(|length| (ledger.id, length)));
         outcome.suspects.push((ledger.id, suspect));
         outcome.judged.push((ledger.id, class, ruling, why));
         Ok(())
     }
 
-    async fn confirmed(&mut self, ledger: &Ledger) -> Result<Option<i64>, ScanError> {
+    async fn confirmed(
+        &mut self,
+        ledger: &Ledger,
+    ) -> Result<Option<(i64, Option<u64>)>, ScanError> {
         let Some(inside) = &self.inside else {
             return Ok(None);
         };

@@ -137,10 +137,10 @@ pub struct ReportArguments {
     /// Only these classes, separated by commas; see docs/reclaim.md
     #[arg(long = "class", value_name = "CLASS", value_delimiter = ',', value_parser = parse_class)]
     pub classes: Vec<Class>,
-    /// The largest so many, by bytes; 0 for all
+    /// The so many with the most bytes, deletable ones first; 0 for all
     ///
     /// Default: 20 for people, all for programs.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_top)]
     pub top: Option<usize>,
     /// What was deleted, when and on what evidence, oldest first
     #[arg(long, conflicts_with_all = ["by", "classes", "top", "marks", "namespaces", "topics"])]
@@ -243,7 +243,7 @@ pub struct LimitArguments {
 #[derive(Debug, Args)]
 pub struct UndoArguments {
     /// Numbers of ledgers that were deleted by us
-    #[arg(value_name = "LEDGER_ID", required = true)]
+    #[arg(value_name = "LEDGER_ID", required = true, value_parser = parse_ledger)]
     pub ids: Vec<u64>,
     /// Do it; without this it is only said
     #[arg(long)]
@@ -380,6 +380,12 @@ enum Bad {
     Class,
     #[error("{0} is never deleted; write some of r1, r2, r3, r4, r5")]
     Kept(Class),
+    #[error(
+        "write the number of a ledger, for example 4711; 'reclaim report --deletions' names those that were deleted"
+    )]
+    Ledger,
+    #[error("write how many lines, for example 10, or 0 for all")]
+    Top,
     #[error("write a number with a unit, for example 6h or 30m")]
     Time,
     #[error("that is no time at all; write for example 6h")]
@@ -447,6 +453,14 @@ fn parse_deletable(value: &str) -> Result<Class, Bad> {
         }
         class => Ok(class),
     }
+}
+
+fn parse_ledger(value: &str) -> Result<u64, Bad> {
+    value.parse().map_err(|_| Bad::Ledger)
+}
+
+fn parse_top(value: &str) -> Result<usize, Bad> {
+    value.parse().map_err(|_| Bad::Top)
 }
 
 fn parse_time(value: &str) -> Result<Duration, Bad> {

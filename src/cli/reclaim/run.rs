@@ -36,6 +36,7 @@ pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
     let _log = app::start_log(LogLevel::Info);
     block_on::<_, Failure>(async {
         let mut cluster = Cluster::open(&arguments.cluster).await?;
+        trim::check(&cluster, arguments)?;
         if arguments.execute {
             cluster.join(true).await?;
         }
@@ -251,9 +252,13 @@ impl Runner<'_> {
         self.passes.step("sweep", cluster, ended)?;
         partial?;
 
-        if self.passes.trim_is_due(cluster) {
-            let work = trim::trim_once(cluster, &state, office, arguments);
-            let trimmed = self.watcher.until_stop(work).await?;
+        let is_due = self.passes.trim_is_due(cluster, &state, arguments);
+        if is_due.map_err(End::Failed)? {
+            let work = trim::trim_once(cluster, &state, office, arguments, &mut self.watcher);
+            let trimmed = work.await;
+            if self.watcher.is_stopped {
+                return Err(End::Stopped);
+            }
             let count = self.passes.step("trim", cluster, trimmed)?;
             self.passes.trimmed(count);
         }

@@ -6,7 +6,7 @@ use super::args::ScanArguments;
 use super::cluster::{Cluster, of_state};
 use super::known::{by_class, judged};
 use super::office::{exit_of, of_looking, root, rules};
-use super::progress::Watcher;
+use super::progress::{Pace, Watcher};
 use super::{args::ChoiceArguments, log};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
@@ -58,9 +58,9 @@ pub(super) async fn scan_once(
         entries: cluster.entries(),
     };
     let work = scan_with(state, sources, &options, &cluster.clock, &progress);
-    let scanned = watcher
-        .follow(work, &receiver, || cluster.requests())
-        .await?;
+    let mut pace = Pace::new(cluster.clock.elapsed(), cluster.requests());
+    let line = |now| pace.line(*receiver.borrow(), now, cluster.requests());
+    let scanned = watcher.follow(work, line).await?;
     scanned.map_err(of_scan)
 }
 

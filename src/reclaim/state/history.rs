@@ -30,11 +30,15 @@ const SUSPECTS: TableDefinition<u64, &[u8]> = TableDefinition::new("suspects");
 const LEDGERS: TableDefinition<u64, &[u8]> = TableDefinition::new("ledgers");
 const JUDGED: TableDefinition<u64, &[u8]> = TableDefinition::new("judged");
 
+/// Lengths of ledgers that are not closed, as bookies told them.
+const LENGTHS: TableDefinition<u64, &[u8]> = TableDefinition::new("lengths");
+
 /// What is to take their place, and who let which ledger go.
 const NEW_OWNERS: TableDefinition<OwnerId, &[u8]> = TableDefinition::new("new owners");
 const NEW_GONE: TableDefinition<OwnerId, &[u8]> = TableDefinition::new("new owners gone");
 const NEW_SUSPECTS: TableDefinition<u64, &[u8]> = TableDefinition::new("new suspects");
 const NEW_JUDGED: TableDefinition<u64, &[u8]> = TableDefinition::new("new judged");
+const NEW_LENGTHS: TableDefinition<u64, &[u8]> = TableDefinition::new("new lengths");
 const WITNESSED: TableDefinition<u64, &[u8]> = TableDefinition::new("new witnessed");
 
 /// Rows that are read at a time.
@@ -53,6 +57,8 @@ pub struct Stored {
     pub made: Millis,
     /// Bytes of all entries, of one copy; 0 while it is not closed.
     pub length: u64,
+    /// The same of one that is not closed, as a bookie told the scan: it has at least so many.
+    pub told: Option<u64>,
     /// How many copies of each entry there are.
     pub copies: u32,
     /// Whether it is still written.
@@ -79,6 +85,7 @@ pub(in crate::reclaim) struct Outcome {
     pub(in crate::reclaim) gone: Vec<(OwnerKey, Known)>,
     pub(in crate::reclaim) witnessed: Vec<(LedgerId, OwnerKey, Witness)>,
     pub(in crate::reclaim) suspects: Vec<(LedgerId, Suspect)>,
+    pub(in crate::reclaim) lengths: Vec<(LedgerId, u64)>,
     pub(in crate::reclaim) judged: Vec<(LedgerId, Class, Ruling, &'static str)>,
     /// Of clusters that were not read.
     pub(in crate::reclaim) aside: Vec<(AsideKey, Known)>,
@@ -179,12 +186,13 @@ impl State {
                 };
                 let judged = rows::table(transaction, JUDGED)?;
                 let suspects = rows::table(transaction, SUSPECTS)?;
+                let lengths = rows::table(transaction, LENGTHS)?;
                 let mut some = Vec::new();
                 for row in ledgers.range(rows::after(after))?.take(CHUNK) {
                     let (id, row) = row?;
                     let id = id.value();
-                    let more = (of(&judged, id)?, of(&suspects, id)?);
-                    some.push((id, row.value().to_vec(), more.0, more.1));
+                    let more = [of(&judged, id)?, of(&suspects, id)?, of(&lengths, id)?];
+                    some.push((id, row.value().to_vec(), more));
                 }
                 Ok::<_, redb::Error>(some)
             })?;
@@ -192,8 +200,8 @@ impl State {
                 return Ok(());
             };
             after = Some(*last);
-            for (id, ledger, judged, suspect) in rows {
-                let stored = self.stored(id, &ledger, judged.as_deref(), suspect.as_deref())?;
+            for (id, ledger, more) in rows {
+                let stored = self.stored(id, &ledger, &more)?;
                 if part
                     .as_ref()
                     .is_none_or(|part| part.has(stored.maker, &stored.owner))
@@ -208,8 +216,7 @@ impl State {
         &self,
         id: LedgerId,
         ledger: &[u8],
-        judged: Option<&[u8]>,
-        suspect: Option<&[u8]>,
+        [judged, suspect, told]: &[Option<Vec<u8>>; 3],
     ) -> Result<Stored, StateError> {
         let ledger = self.ledger(id, ledger)?;
         let (class, ruling, why) = match judged {
@@ -227,14 +234,17 @@ impl State {
             }
         };
         let suspect: Option<SuspectRow> = suspect
+            .as_ref()
             .map(|row| self.decoded("a suspect", row))
             .transpose()?;
+        let told = told.as_ref().map(|row| self.decoded("a length", row));
         Ok(Stored {
             id,
             created: ledger.created,
             version: ledger.version,
             made: ledger.made,
             length: ledger.length,
+            told: told.transpose()?,
             copies: ledger.copies,
             state: ledger.state,
             maker: ledger.maker,
@@ -364,6 +374,11 @@ impl State {
                 let row = rows::encoded(&SuspectRow::of(suspect));
                 suspects.insert(id, row.as_slice())?;
             }
+            let mut lengths = transaction.open_table(NEW_LENGTHS)?;
+            for (id, length) in &outcome.lengths {
+                let row = rows::encoded(length);
+                lengths.insert(id, row.as_slice())?;
+            }
             let mut judged = transaction.open_table(NEW_JUDGED)?;
             for (id, class, ruling, why) in &outcome.judged {
                 let row = rows::encoded(&JudgedRow {
@@ -418,6 +433,7 @@ impl State {
             replace(transaction, NEW_SUSPECTS, SUSPECTS)?;
             replace(transaction, scan::LEDGERS, LEDGERS)?;
             replace(transaction, NEW_JUDGED, JUDGED)?;
+            replace(transaction, NEW_LENGTHS, LENGTHS)?;
             aside::complete(transaction, clusters)?;
             let mut last = transaction.open_table(LAST)?;
             last.insert(INFO, row.as_slice())?;
@@ -456,6 +472,7 @@ pub(super) fn forget(transaction: &WriteTransaction) -> Result<(), redb::Error> 
     transaction.delete_table(NEW_GONE)?;
     transaction.delete_table(NEW_SUSPECTS)?;
     transaction.delete_table(NEW_JUDGED)?;
+    transaction.delete_table(NEW_LENGTHS)?;
     transaction.delete_table(WITNESSED)?;
     aside::forget(transaction)
 }

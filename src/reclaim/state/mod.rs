@@ -7,6 +7,7 @@ mod cluster;
 pub mod history;
 mod holder;
 pub mod marks;
+pub mod position;
 mod rows;
 pub(super) mod scan;
 pub mod visits;
@@ -51,7 +52,7 @@ pub enum StateError {
         holder: Option<Holder>,
     },
     /// Nothing was ever remembered there.
-    #[error("{path} is not there: run dirkeeper reclaim scan first")]
+    #[error("{path} is not there: run dirkeeper reclaim scan first, or name its --state-dir")]
     Missing {
         /// The file.
         path: PathBuf,

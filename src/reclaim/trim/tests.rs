@@ -16,17 +16,18 @@ use crate::cluster::memory::MemorySession;
 use crate::report;
 
 /// For what should be reached within milliseconds.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-struct Agent {
+pub(super) struct Agent {
     world: Arc<World>,
     dir: tempfile::TempDir,
-    session: Arc<MemorySession>,
-    options: TrimOptions,
+    pub(super) session: Arc<MemorySession>,
+    pub(super) options: TrimOptions,
+    pub(super) entries: Option<Box<dyn Entries>>,
 }
 
 impl Agent {
-    fn of(world: &Arc<World>) -> Agent {
+    pub(super) fn of(world: &Arc<World>) -> Agent {
         Agent {
             world: Arc::clone(world),
             dir: tempfile::tempdir().unwrap(),
@@ -38,23 +39,32 @@ impl Agent {
                 concurrency: 1,
                 ..TrimOptions::default()
             },
+            entries: None,
         }
     }
 
-    async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+    fn cluster(&self) -> TrimCluster<'_> {
         let store: Arc<dyn MetaStore> = self.session.clone();
-        let cluster = TrimCluster {
+        TrimCluster {
             ledgers: Ledgers {
                 store: Arc::clone(&store),
                 root: "/ledgers".to_owned(),
             },
-            pulsar: Pulsar {
-                name: "here".to_owned(),
-                store: Arc::clone(&store),
-                root: String::new(),
-            },
-            bare: Arc::clone(&store),
-        };
+            pulsar: self.pulsar(),
+            bare: store,
+            entries: self.entries.as_deref(),
+        }
+    }
+
+    pub(super) fn pulsar(&self) -> Pulsar {
+        Pulsar {
+            name: "here".to_owned(),
+            store: self.session.clone(),
+            root: String::new(),
+        }
+    }
+
+    fn brokers(&self) -> Brokers {
         let first = lock(&self.world.inner).brokers[0].url();
         let brokers = Brokers::new(BrokerOptions {
             urls: vec![first],
@@ -62,16 +72,43 @@ impl Agent {
             token: None,
             authorities: None,
         });
+        brokers.unwrap()
+    }
+
+    async fn leader(&self) -> Leader {
         let leads = watch::Sender::new(None);
+        let store: Arc<dyn MetaStore> = self.session.clone();
+        campaign(store, "/leader", "here", &leads).await.unwrap()
+    }
+
+    /// What a command does that a signal has ended.
+    pub(super) async fn unload(&self) {
+        let leader = self.leader().await;
+        let (cluster, brokers) = (self.cluster(), self.brokers());
+        let state = self.state();
+        let unloaded = unload(
+            &state,
+            &cluster,
+            &brokers,
+            &leader,
+            &self.world.clock,
+            &self.options,
+        );
+        unloaded.await.unwrap();
+        leader.resign().await;
+    }
+
+    pub(super) async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+        let (cluster, brokers) = (self.cluster(), self.brokers());
         let leader = match execute {
-            true => Some(campaign(store, "/leader", "here", &leads).await.unwrap()),
+            true => Some(self.leader().await),
             false => None,
         };
         let progress = watch::Sender::new(TrimProgress::default());
         let pass = trim(
             &self.state(),
             &cluster,
-            &brokers.unwrap(),
+            &brokers,
             leader.as_ref(),
             &self.world.clock,
             &self.options,
@@ -84,12 +121,12 @@ impl Agent {
         pass
     }
 
-    async fn pass(&self) -> String {
+    pub(super) async fn pass(&self) -> String {
         told(&self.try_pass(true).await.unwrap())
     }
 
     /// A pass that is dropped when the broker holds an answer back.
-    async fn killed_pass(&self) {
+    pub(super) async fn killed_pass(&self) {
         let reached = tokio::time::timeout(LIMIT, self.world.reached.notified());
         tokio::select! {
             pass = self.try_pass(true) => panic!("the pass was not held: {pass:?}"),
@@ -97,11 +134,11 @@ impl Agent {
         }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State::open(self.dir.path()).unwrap()
     }
 
-    fn loaded_by_us(&self) -> Vec<String> {
+    pub(super) fn loaded_by_us(&self) -> Vec<String> {
         let all = self.state().all_visits().unwrap();
         let name = |node: &String| node.rsplit_once('/').unwrap().1.to_owned();
         let ours = all.iter().filter(|(.., visit)| visit.loaded_by_us);
@@ -126,7 +163,7 @@ fn nameless(text: &str) -> String {
     parts.collect()
 }
 
-fn told(pass: &TrimPass) -> String {
+pub(super) fn told(pass: &TrimPass) -> String {
     let mut lines = Vec::new();
     for topic in &pass.results {
         let name = topic.topic.as_str().rsplit_once('/').unwrap().1;
