@@ -31,11 +31,8 @@ pub(crate) fn two_clusters(bench: &Bench) {
     pulsar.join(TWO, "zk/two");
     pulsar.join(THREE, "zk2/");
     for broker in [1, TWO, THREE] {
-        for topic in TOPICS {
-            let topic = format!("persistent://{topic}");
-            pulsar.tool_at(broker, &["subscribe", &topic, "s1"]);
-            pulsar.tool_at(broker, &["produce", &topic, "35"]);
-        }
+        let topics = TOPICS.map(|topic| (topic.to_owned(), Some(0)));
+        pulsar.fill(broker, "35", "100", &topics);
     }
     for broker in ["broker8", "broker9", "broker1"] {
         pulsar.stop(broker);
