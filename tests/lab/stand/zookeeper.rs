@@ -71,11 +71,18 @@ impl Pulsar {
 
     /// Packets that ZooKeeper has taken since its start, from whomever.
     pub(crate) fn packets(&self) -> u64 {
+        self.told("Received: ", |number| number.parse().ok())
+    }
+
+    /// The number of the last write of whomever; one that was refused counts too.
+    pub(crate) fn writes(&self) -> u64 {
+        self.told("Zxid: 0x", |number| u64::from_str_radix(number, 16).ok())
+    }
+
+    fn told(&self, name: &str, number: impl Fn(&str) -> Option<u64>) -> u64 {
         let told = self.srvr().unwrap_or_default();
-        let line = told
-            .lines()
-            .find_map(|line| line.strip_prefix("Received: "));
-        line.and_then(|number| number.parse().ok())
+        let line = told.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(number)
             .unwrap_or_else(|| panic!("ZooKeeper says {told:?}"))
     }
 
