@@ -14,8 +14,10 @@ use super::connection::Connection;
 use super::error::{BookieError, Code};
 use super::held::Held;
 use super::messages::{LAST, Question, ReadResponse, Response, status};
+use super::secured::Secured;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
+use crate::cluster::Tls;
 use crate::cluster::store::MetaStore;
 use crate::health::moment::Elapsed;
 
@@ -65,6 +67,7 @@ struct Shared {
     ledgers_root: String,
     clock: Clock,
     limits: Limits,
+    tls: Option<Secured>,
 }
 
 /// One of them. Its answers are as it gave them: whether an entry is what its writer wrote is for
@@ -137,9 +140,36 @@ impl Bookies {
                 ledgers_root: ledgers_root.to_owned(),
                 clock,
                 limits,
+                tls: None,
             }),
-            known: Mutex::new(BTreeMap::new()),
+            known: Mutex::default(),
         }
+    }
+
+    /// The same, and each connection goes on in TLS (`START_TLS`) before anything is asked. A bookie without it, or whose
+    /// certificate is not one for its host, is not asked.
+    ///
+    /// # Errors
+    /// The certificates or the key are none, in words.
+    pub fn with_tls(self, tls: &Tls) -> Result<Bookies, String> {
+        let Shared {
+            store,
+            ledgers_root,
+            clock,
+            limits,
+            ..
+        } = &*self.shared;
+        let shared = Shared {
+            store: Arc::clone(store),
+            ledgers_root: ledgers_root.clone(),
+            clock: clock.clone(),
+            limits: *limits,
+            tls: Some(Secured::new(tls)?),
+        };
+        Ok(Bookies {
+            shared: Arc::new(shared),
+            known: Mutex::default(),
+        })
     }
 
     /// The bookie that an ensemble calls so. It need not exist.
@@ -249,6 +279,56 @@ impl Bookie {
         Ok(Held::decode(&entries)?)
     }
 
+    /// Gives it an entry, raw, of a ledger with that key (`ledger::Secret::master_key`), and waits until it is on its disk. It
+    /// takes it also if the ledger is fenced (`RECOVERY_ADD`), and never if it is itself read-only: the request has no
+    /// priority. A bookie checks no digest; the same entry again does no harm.
+    ///
+    /// # Errors
+    /// There is no answer, and it may have the entry or may yet take it; or it says why not.
+    pub async fn add_entry(
+        &self,
+        ledger: u64,
+        entry: u64,
+        key: &[u8; 20],
+        raw: &[u8],
+    ) -> Result<(), BookieError> {
+        let (ledger, entry) = (number(ledger)?, number(entry)?);
+        let add = Question::Add {
+            ledger,
+            entry,
+            key,
+            raw,
+        };
+        let response = self.ask(add).await?;
+        let answer = response.add;
+        checked(
+            response.status,
+            answer.as_ref().and_then(|answer| answer.status),
+        )?;
+        let answer = answer.ok_or(BookieError::Lacks("its body"))?;
+        about(ledger, answer.ledger)?;
+        if answer.entry != Some(entry) {
+            return Err(other((ledger, Some(entry)), (answer.ledger, answer.entry)));
+        }
+        Ok(())
+    }
+
+    /// Waits until everything that it has of a ledger is on its disk: what was added without flags is already.
+    ///
+    /// # Errors
+    /// There is no answer, or one that says why not.
+    pub async fn force_ledger(&self, ledger: u64) -> Result<(), BookieError> {
+        let ledger = number(ledger)?;
+        let response = self.ask(Question::Force { ledger }).await?;
+        let answer = response.force;
+        checked(
+            response.status,
+            answer.as_ref().and_then(|answer| answer.status),
+        )?;
+        let answer = answer.ok_or(BookieError::Lacks("its body"))?;
+        about(ledger, answer.ledger)
+    }
+
     /// Its space.
     ///
     /// # Errors
@@ -268,7 +348,7 @@ impl Bookie {
         })
     }
 
-    async fn read(&self, question: Question, ledger: i64) -> Result<ReadResponse, BookieError> {
+    async fn read(&self, question: Question<'_>, ledger: i64) -> Result<ReadResponse, BookieError> {
         let response = self.ask(question).await?;
         let answer = response.read;
         checked(
@@ -281,7 +361,7 @@ impl Bookie {
     }
 
     /// Asks when it is this question's turn, and again if the bookie has too much to do.
-    async fn ask(&self, question: Question) -> Result<Response, BookieError> {
+    async fn ask(&self, question: Question<'_>) -> Result<Response, BookieError> {
         let _turn = self.turns.acquire().await;
         let (first, longest) = self.shared.limits.waits;
         let mut waits = Backoff::new(first, longest);
@@ -297,7 +377,7 @@ impl Bookie {
 
     /// A connection that stood idle may be dead already, which is no reason to fail: nothing that is asked here
     /// does harm twice.
-    async fn ask_once(&self, question: Question) -> Result<Response, BookieError> {
+    async fn ask_once(&self, question: Question<'_>) -> Result<Response, BookieError> {
         let (connection, is_new) = self.connection().await?;
         match self.ask_over(&connection, question).await {
             Err(BookieError::Ended(_)) if !is_new => {
@@ -311,7 +391,7 @@ impl Bookie {
     async fn ask_over(
         &self,
         connection: &Connection,
-        question: Question,
+        question: Question<'_>,
     ) -> Result<Response, BookieError> {
         let heard = connection.heard();
         let limit = self.shared.limits.answer;
@@ -345,8 +425,8 @@ impl Bookie {
         }
         let connected = timeout(limits.connect, self.connect()).await;
         match connected.unwrap_or(Err(BookieError::TimedOut(limits.connect))) {
-            Ok(stream) => {
-                let connection = Arc::new(Connection::over(stream, limits.frame));
+            Ok(connection) => {
+                let connection = Arc::new(connection);
                 line.failed = None;
                 line.connection = Some(Arc::clone(&connection));
                 Ok((connection, true))
@@ -358,10 +438,12 @@ impl Bookie {
         }
     }
 
-    async fn connect(&self) -> Result<TcpStream, BookieError> {
+    async fn connect(&self) -> Result<Connection, BookieError> {
         let Shared {
             store,
             ledgers_root,
+            limits,
+            tls,
             ..
         } = &*self.shared;
         let address = address::of(&**store, ledgers_root, &self.id).await?;
@@ -373,7 +455,10 @@ impl Bookie {
         let stream = stream.await.map_err(failed)?;
         // A request is one small packet, and nothing follows that it could wait for.
         stream.set_nodelay(true).map_err(failed)?;
-        Ok(stream)
+        Ok(match tls {
+            None => Connection::over(stream, limits.frame),
+            Some(tls) => Connection::over(tls.secure(stream, &address.host).await?, limits.frame),
+        })
     }
 }
 

@@ -5,17 +5,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::error::BookieError;
 use super::messages::{Question, Response, framed};
 
-/// Frames between those who ask and the one who writes: a request has some dozen bytes.
+/// Frames between those who ask and the one who writes: a request has some dozen bytes, or an entry, and whoever
+/// adds entries bounds how many bytes of them are under way.
 const OUTBOX: usize = 16;
+
+/// Bytes that are read or written at a time where frames are small: a system call for each would cost more than the frame.
+const GATHERED: usize = 64 << 10;
 
 /// The line to a bookie. It ends when dropped.
 #[derive(Debug)]
@@ -57,9 +59,13 @@ impl Drop for Waiting<'_> {
 
 impl Connection {
     /// Takes over a new connection. Frames may have that many bytes.
-    pub(super) fn over(stream: TcpStream, frame_limit: usize) -> Connection {
+    pub(super) fn over<S>(stream: S, frame_limit: usize) -> Connection
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
         let shared = Arc::new(Shared::default());
-        let (reader, writer) = stream.into_split();
+        let (reader, writer) = tokio::io::split(stream);
+        let reader = BufReader::with_capacity(GATHERED, reader);
         let (outbox, frames) = mpsc::channel(OUTBOX);
         let tasks = [
             tokio::spawn(read(reader, frame_limit, Arc::clone(&shared))),
@@ -93,7 +99,7 @@ impl Connection {
     }
 
     /// Asks, and waits for as long as it takes.
-    pub(super) async fn ask(&self, question: Question) -> Result<Response, BookieError> {
+    pub(super) async fn ask(&self, question: Question<'_>) -> Result<Response, BookieError> {
         let mut waiting = self.shared.wait()?;
         let frame = framed(&question.request(waiting.txn));
         if self.outbox.send(frame).await.is_err() {
@@ -162,18 +168,25 @@ impl Shared {
 }
 
 async fn write(
-    mut writer: OwnedWriteHalf,
+    mut writer: impl AsyncWrite + Unpin,
     mut frames: mpsc::Receiver<Vec<u8>>,
     shared: Arc<Shared>,
 ) {
-    while let Some(frame) = frames.recv().await {
-        if let Err(error) = writer.write_all(&frame).await {
+    while let Some(mut bytes) = frames.recv().await {
+        while bytes.len() < GATHERED
+            && let Ok(frame) = frames.try_recv()
+        {
+            bytes.extend(frame);
+        }
+        let written = writer.write_all(&bytes).await;
+        // TLS keeps back what is not flushed.
+        if let Err(error) = written.and(writer.flush().await) {
             return shared.end(error.to_string());
         }
     }
 }
 
-async fn read(mut reader: OwnedReadHalf, frame_limit: usize, shared: Arc<Shared>) {
+async fn read(mut reader: impl AsyncRead + Unpin, frame_limit: usize, shared: Arc<Shared>) {
     loop {
         let frame = frame(&mut reader, frame_limit).await;
         if let Err(why) = frame.and_then(|frame| shared.answer(&frame)) {
@@ -183,7 +196,10 @@ async fn read(mut reader: OwnedReadHalf, frame_limit: usize, shared: Arc<Shared>
 }
 
 /// The next frame without its length, or why there is none.
-async fn frame(reader: &mut (impl AsyncRead + Unpin), limit: usize) -> Result<Vec<u8>, String> {
+pub(super) async fn frame(
+    reader: &mut (impl AsyncRead + Unpin),
+    limit: usize,
+) -> Result<Vec<u8>, String> {
     let mut length = [0; 4];
     let read = reader.read_exact(&mut length).await;
     read.map_err(|_| "the bookie closed it".to_owned())?;

@@ -6,7 +6,7 @@ use ring::{digest, hmac};
 use thiserror::Error;
 
 use super::crc32c::crc32c;
-use crate::cluster::ledger::DigestType;
+use crate::cluster::ledger::{DigestType, Secret};
 
 /// Ledger, entry, confirmed entry and length, each in 8 bytes.
 const HEADER: usize = 32;
@@ -86,6 +86,12 @@ impl Digest {
         Digest { kind }
     }
 
+    /// Of the ledger with that secret.
+    #[must_use]
+    pub fn of(secret: &Secret) -> Digest {
+        Digest::new(secret.digest, secret.password())
+    }
+
     /// The entry in those bytes, which must be this one if one is given.
     ///
     /// # Errors
@@ -152,14 +158,14 @@ impl Digest {
     }
 
     fn check(&self, parts: &[&[u8]], digest: &[u8]) -> Result<(), EntryError> {
-        if self.of(parts) == digest {
+        if self.over(parts) == digest {
             Ok(())
         } else {
             Err(EntryError::Digest(self.name()))
         }
     }
 
-    fn of(&self, parts: &[&[u8]]) -> Vec<u8> {
+    fn over(&self, parts: &[&[u8]]) -> Vec<u8> {
         match &self.kind {
             Kind::Crc32 => {
                 let mut sum = Crc::new();
@@ -185,7 +191,7 @@ impl Digest {
         let mut header = [ledger, entry].map(u64::to_be_bytes).concat();
         header.extend(confirmed.to_be_bytes());
         header.extend((payload.len() as u64).to_be_bytes());
-        let digest = self.of(&[&header, payload]);
+        let digest = self.over(&[&header, payload]);
         [&header[..], &digest, payload].concat()
     }
 
@@ -193,7 +199,7 @@ impl Digest {
     #[cfg(test)]
     pub(crate) fn seal_confirmed(&self, ledger: u64, confirmed: i64) -> Vec<u8> {
         let header = [ledger.to_be_bytes(), confirmed.to_be_bytes()].concat();
-        [&header[..], &self.of(&[&header])].concat()
+        [&header[..], &self.over(&[&header])].concat()
     }
 }
 

@@ -99,6 +99,12 @@ pub enum BookieError {
     /// The connection ended before the answer came.
     #[error("the connection ended: {0}")]
     Ended(String),
+    /// TLS is wanted, and it has none.
+    #[error("TLS is wanted, and it answered {0} to START_TLS")]
+    NoTls(Code),
+    /// The handshake failed.
+    #[error("TLS failed: {0}")]
+    Tls(String),
     /// No answer in time.
     #[error("there was no answer within {0:?}")]
     TimedOut(Duration),

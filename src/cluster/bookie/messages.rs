@@ -15,9 +15,12 @@ pub(super) const LAST: i64 = -1;
 /// `TOTAL_DISK_CAPACITY` and `FREE_DISK_SPACE`.
 const SPACE: i64 = 3;
 
+/// `RECOVERY_ADD`: the ledger may be fenced.
+const RECOVERY_ADD: i32 = 1;
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum Question<'a> {
     /// An entry, or the last one.
     Entry { ledger: i64, entry: i64 },
     /// What is known to be confirmed, and the entry after this one if it is.
@@ -28,14 +31,28 @@ pub(super) enum Question {
     Held { ledger: i64 },
     /// Space.
     Space,
+    /// To take an entry of a ledger with that key, also if the ledger is fenced.
+    Add {
+        ledger: i64,
+        entry: i64,
+        key: &'a [u8; 20],
+        raw: &'a [u8],
+    },
+    /// To have everything of a ledger on its disk.
+    Force { ledger: i64 },
+    /// To go on in TLS.
+    StartTls,
 }
 
 /// `OperationType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation {
     Read = 1,
+    Add = 2,
     ReadLac = 7,
     Info = 8,
+    StartTls = 9,
+    Force = 10,
     ListEntries = 11,
 }
 
@@ -58,10 +75,16 @@ pub(super) struct Request {
     pub(super) header: Option<Header>,
     #[prost(message, optional, tag = "100")]
     pub(super) read: Option<ReadRequest>,
+    #[prost(message, optional, tag = "101")]
+    pub(super) add: Option<AddRequest>,
     #[prost(message, optional, tag = "104")]
     pub(super) read_lac: Option<LedgerRequest>,
     #[prost(message, optional, tag = "105")]
     pub(super) info: Option<InfoRequest>,
+    #[prost(message, optional, tag = "106")]
+    pub(super) start_tls: Option<Nothing>,
+    #[prost(message, optional, tag = "107")]
+    pub(super) force: Option<LedgerRequest>,
     #[prost(message, optional, tag = "108")]
     pub(super) list_entries: Option<LedgerRequest>,
 }
@@ -80,7 +103,26 @@ pub(super) struct ReadRequest {
     pub(super) flag: Option<i32>,
 }
 
-/// `ReadLacRequest` and `GetListOfEntriesOfLedgerRequest`.
+/// Without flags: the bookie answers when the entry is on its disk.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AddRequest {
+    #[prost(int64, optional, tag = "1")]
+    pub(super) ledger: Option<i64>,
+    #[prost(int64, optional, tag = "2")]
+    pub(super) entry: Option<i64>,
+    #[prost(bytes = "vec", optional, tag = "3")]
+    pub(super) key: Option<Vec<u8>>,
+    #[prost(bytes = "vec", optional, tag = "4")]
+    pub(super) raw: Option<Vec<u8>>,
+    #[prost(int32, optional, tag = "100")]
+    pub(super) flag: Option<i32>,
+}
+
+/// A message without fields.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Nothing {}
+
+/// `ReadLacRequest`, `ForceLedgerRequest` and `GetListOfEntriesOfLedgerRequest`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct LedgerRequest {
     #[prost(int64, optional, tag = "1")]
@@ -101,10 +143,14 @@ pub(super) struct Response {
     pub(super) status: Option<i32>,
     #[prost(message, optional, tag = "100")]
     pub(super) read: Option<ReadResponse>,
+    #[prost(message, optional, tag = "101")]
+    pub(super) add: Option<AddResponse>,
     #[prost(message, optional, tag = "104")]
     pub(super) read_lac: Option<LacResponse>,
     #[prost(message, optional, tag = "105")]
     pub(super) info: Option<InfoResponse>,
+    #[prost(message, optional, tag = "107")]
+    pub(super) force: Option<LedgerResponse>,
     #[prost(message, optional, tag = "108")]
     pub(super) list_entries: Option<ListResponse>,
 }
@@ -121,6 +167,24 @@ pub(super) struct ReadResponse {
     pub(super) body: Option<Vec<u8>>,
     #[prost(int64, optional, tag = "5")]
     pub(super) max_lac: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct AddResponse {
+    #[prost(int32, optional, tag = "1")]
+    pub(super) status: Option<i32>,
+    #[prost(int64, optional, tag = "2")]
+    pub(super) ledger: Option<i64>,
+    #[prost(int64, optional, tag = "3")]
+    pub(super) entry: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct LedgerResponse {
+    #[prost(int32, optional, tag = "1")]
+    pub(super) status: Option<i32>,
+    #[prost(int64, optional, tag = "2")]
+    pub(super) ledger: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -155,13 +219,16 @@ pub(super) struct ListResponse {
     pub(super) entries: Option<Vec<u8>>,
 }
 
-impl Question {
+impl Question<'_> {
     fn operation(self) -> Operation {
         match self {
             Question::Entry { .. } | Question::After { .. } => Operation::Read,
             Question::Confirmed { .. } => Operation::ReadLac,
             Question::Held { .. } => Operation::ListEntries,
             Question::Space => Operation::Info,
+            Question::Add { .. } => Operation::Add,
+            Question::Force { .. } => Operation::Force,
+            Question::StartTls => Operation::StartTls,
         }
     }
 
@@ -199,6 +266,22 @@ impl Question {
             }
             Question::Confirmed { ledger } => request.read_lac = of(ledger),
             Question::Held { ledger } => request.list_entries = of(ledger),
+            Question::Add {
+                ledger,
+                entry,
+                key,
+                raw,
+            } => {
+                request.add = Some(AddRequest {
+                    ledger: Some(ledger),
+                    entry: Some(entry),
+                    key: Some(key.to_vec()),
+                    raw: Some(raw.to_vec()),
+                    flag: Some(RECOVERY_ADD),
+                });
+            }
+            Question::Force { ledger } => request.force = of(ledger),
+            Question::StartTls => request.start_tls = Some(Nothing {}),
             Question::Space => {
                 request.info = Some(InfoRequest {
                     requested: Some(SPACE),
@@ -211,9 +294,10 @@ impl Question {
 
 /// The message with its length before it, as it is sent.
 pub(super) fn framed(message: &impl Message) -> Vec<u8> {
-    let length = u32::try_from(message.encoded_len()).unwrap_or(u32::MAX);
-    let mut frame = length.to_be_bytes().to_vec();
-    frame.extend(message.encode_to_vec());
+    let length = message.encoded_len();
+    let mut frame = Vec::with_capacity(4 + length);
+    frame.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+    message.encode_raw(&mut frame);
     frame
 }
 
@@ -230,7 +314,7 @@ pub(super) fn status(outer: Option<i32>, inner: Option<i32>) -> Code {
 mod tests {
     use super::*;
 
-    fn hex(question: Question) -> String {
+    fn hex(question: Question<'_>) -> String {
         let frame = framed(&question.request(300));
         frame.iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -243,6 +327,16 @@ mod tests {
         insta::assert_snapshot!(hex(Question::Confirmed { ledger }), @"0000000e0a070803100718ac02c206020807");
         insta::assert_snapshot!(hex(Question::Held { ledger }), @"0000000e0a070803100b18ac02e206020807");
         insta::assert_snapshot!(hex(Question::Space), @"0000000e0a070803100818ac02ca06020803");
+        let (key, raw) = (&[0xaa; 20], &b"raw"[..]);
+        let add = Question::Add {
+            ledger,
+            entry: 9,
+            key,
+            raw,
+        };
+        insta::assert_snapshot!(hex(add), @"0000002e0a070803100218ac02aa0622080710091a14aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa2203726177a00601");
+        insta::assert_snapshot!(hex(Question::Force { ledger }), @"0000000e0a070803100a18ac02da06020807");
+        insta::assert_snapshot!(hex(Question::StartTls), @"0000000c0a070803100918ac02d20600");
     }
 
     #[test]

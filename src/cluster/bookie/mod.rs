@@ -1,8 +1,10 @@
-//! A client of bookies: BookKeeper's own protocol, version 3, as far as it reads. Begin with [`Bookies`]; `client` is
-//! what can be asked, `connection` one line to one bookie, `messages` what goes over it, `address` where it goes.
-//! `digest` tells whether an entry is what its writer wrote, `held` which entries a bookie has. No bookie is changed by
-//! any of it, and no ledger fenced.
+//! A client of bookies: BookKeeper's own protocol, version 3, as far as entries are read and copied. Begin with
+//! [`Bookies`]; `client` is what can be asked, `connection` one line to one bookie, which `secured` takes to TLS,
+//! `messages` what goes over it, `address` where it goes. `digest` tells whether an entry is what its writer wrote,
+//! `held` which entries a bookie has. No ledger is fenced, and only [`Bookie::add_entry`] changes a bookie.
 
+#[cfg(test)]
+mod adding;
 mod address;
 mod client;
 mod connection;
@@ -13,6 +15,7 @@ mod error;
 pub(crate) mod fake;
 mod held;
 mod messages;
+mod secured;
 #[cfg(test)]
 mod tests;
 

@@ -2,6 +2,7 @@
 //! be understood whole is an error: whoever deletes ledgers must not guess what one of them says.
 
 mod path;
+mod secret;
 mod text;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use prost::Message;
 use thiserror::Error;
 
 pub use path::{Layout, LayoutError};
+pub use secret::Secret;
 
 /// What each node of a ledger begins with (BookKeeper's `LedgerMetadataSerDe`).
 const PREFIX: &[u8] = b"BookieMetadataFormatVersion\t";
@@ -50,7 +52,7 @@ pub struct Segment {
     pub members: Vec<String>,
 }
 
-/// What a ledger's node says. The password is left out: nobody here needs it, and what is not kept
+/// What a ledger's node says. The password is left out (`Secret` has it): what is not kept
 /// cannot be logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerMetadata {
