@@ -32,6 +32,8 @@ const FAILPOINT: u32 = 60;
 /// Minutes: longer than the least age, and longer than any time of grace.
 const AGE: u64 = 8 * 24 * 60;
 const DAY: u64 = 25 * 60;
+/// A scan is good for a day.
+const HOUR: u64 = 60;
 
 type Shared<T> = Arc<Mutex<T>>;
 
@@ -151,8 +153,8 @@ impl History {
     /// All that it takes to delete something, with brokers going on.
     fn cycle(&mut self) {
         let reclaimer = self.any();
-        for act in [SCAN, MARK, SCAN, SWEEP] {
-            self.world.lock().unwrap().pass(DAY);
+        for (act, minutes) in [(SCAN, DAY), (MARK, DAY), (SCAN, DAY), (SWEEP, HOUR)] {
+            self.world.lock().unwrap().pass(minutes);
             do_one(&mut reclaimer.lock().unwrap(), act, &mut self.random);
             self.step();
         }

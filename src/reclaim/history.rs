@@ -94,6 +94,15 @@ pub(super) struct Around {
     pub(super) is_namespace_there: bool,
 }
 
+/// When it was made, given the newest transaction at the end of the scan before, and when that was: its own date may be that
+/// of a server whose clock was behind.
+pub(super) fn made(ledger: &Ledger, before: Option<(i64, Millis)>) -> Millis {
+    match before {
+        Some((transaction, ended)) if transaction < ledger.created => ledger.made.max(ended),
+        _ => ledger.made,
+    }
+}
+
 /// What its class follows from.
 pub(super) fn facts(
     ledger: &Ledger,

@@ -4,11 +4,11 @@
 
 use tokio::sync::watch;
 
-use super::history::{Around, References, Ruling, Span, Suspect, facts, suspected};
+use super::history::{Around, References, Ruling, Span, Suspect, facts, made, suspected};
 use super::name;
-use super::plan::LedgerId;
 use super::plan::class::{Class, Maker, Named, Rules, classify};
-use super::plan::evidence::{Known, Witness, compare};
+use super::plan::evidence::{Known, Vanished, Witness, compare};
+use super::plan::{LedgerId, Millis};
 use super::scan::{
     ANY_NAMESPACE, COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError,
     ScanInfo, Step, numbers,
@@ -34,6 +34,8 @@ pub(super) struct Judge<'a> {
     pub(super) asked: usize,
     /// The numbers that the clusters of the last scan have in this one.
     pub(super) numbers: Vec<Option<u16>>,
+    /// The newest transaction when the last scan ended, and when that was.
+    pub(super) before: Option<(i64, Millis)>,
 }
 
 /// What stands for ledgers of one owner; the next one asked about is often of the same.
@@ -50,11 +52,14 @@ fn ids_of(lost: &[(LedgerId, Witness)]) -> Vec<LedgerId> {
 impl Judge<'_> {
     pub(super) async fn all(mut self) -> Result<ScanInfo, ScanError> {
         self.state.begin_judging()?;
-        let before = self.state.last_scan()?.map(|info| info.clusters);
-        self.numbers = numbers(&before.unwrap_or_default(), &self.info.clusters);
+        let before = self.state.last_scan()?;
+        let names = before.as_ref().map(|info| &*info.clusters);
+        self.numbers = numbers(names.unwrap_or_default(), &self.info.clusters);
+        self.before = before.and_then(|info| Some((info.transaction?, info.ended)));
+        self.info.vanished = Vanished::default();
         let references = self.references().await?;
-        self.owners(false).await?;
-        self.owners(true).await?;
+        self.owners(false, &references).await?;
+        self.owners(true, &references).await?;
         self.ledgers(&references).await?;
         self.state.complete(&self.info)?;
         Ok(self.info)
@@ -78,7 +83,7 @@ impl Judge<'_> {
     }
 
     /// Everything that anybody names, and the owners of a part.
-    async fn references(&self) -> Result<References, ScanError> {
+    async fn references(&mut self) -> Result<References, ScanError> {
         let mut references = References::default();
         let mut after = None;
         loop {
@@ -88,6 +93,7 @@ impl Judge<'_> {
             };
             after = Some(last.clone());
             for (_, reading) in &owners {
+                self.info.vanished.there += u64::from(!reading.seen.ledgers.is_empty());
                 references.add(&reading.seen.ledgers, &reading.moved, &reading.positions);
             }
             if let Some(part) = self.part() {
@@ -104,7 +110,7 @@ impl Judge<'_> {
     }
 
     /// What owners that were known let go.
-    async fn owners(&self, are_gone: bool) -> Result<(), ScanError> {
+    async fn owners(&mut self, are_gone: bool, references: &References) -> Result<(), ScanError> {
         let mut after = None;
         loop {
             let known = self.state.known_after(are_gone, after.as_ref(), CHUNK)?;
@@ -119,6 +125,9 @@ impl Judge<'_> {
             let now = self.state.owners(&keys)?;
             let mut outcome = Outcome::default();
             for ((key, known), now) in known.into_iter().zip(now) {
+                if now.is_none() && self.leaves_some(&known, references)? {
+                    self.info.vanished.gone += 1;
+                }
                 self.owner(key, known, now, &mut outcome)?;
             }
             self.state.prepare(&outcome)?;
@@ -172,6 +181,14 @@ impl Judge<'_> {
         let witnessed = lost.into_iter().map(|(id, how)| (id, key.clone(), how));
         outcome.witnessed.extend(witnessed);
         Ok(())
+    }
+
+    /// An owner that is gone left ledgers that nobody names. In a tree that was copied the same path is another node, which
+    /// names them.
+    fn leaves_some(&self, known: &Known, references: &References) -> Result<bool, ScanError> {
+        let ids = known.seen.ledgers.iter().copied();
+        let ids: Vec<_> = ids.filter(|id| references.of(*id) != Named::Hard).collect();
+        Ok(self.state.are_the_same(&ids)?.contains(&true))
     }
 
     fn are_judged(&self, lost: &[(LedgerId, Witness)]) -> Result<bool, ScanError> {
@@ -259,7 +276,8 @@ impl Judge<'_> {
         let suspect = suspected(ledger, known, witness, lac, self.span());
         let around = self.around(ledger, last)?;
         let (all, began) = (self.info.all_clusters, self.info.began);
-        let facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
+        let mut facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
+        facts.made = made(ledger, self.before);
         let (class, verdict) = classify(&facts, self.rules);
         let (ruling, why) = Ruling::of(verdict);
         if let Some(at) = Class::ALL.iter().position(|one| *one == class) {

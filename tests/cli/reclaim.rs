@@ -216,6 +216,7 @@ impl Cluster {
             clock: &self.clock,
             rules: &Rules::default(),
             is_leader: &|| true,
+            entries: None,
             failpoints: &Failpoints::default(),
         };
         let last = LastScan::read(state).unwrap();

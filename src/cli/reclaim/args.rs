@@ -162,6 +162,9 @@ pub struct MarkArguments {
     /// File with the numbers of ledgers of r4 that somebody has looked at: one a line, or 'report --by ledger --output csv'
     #[arg(long, value_name = "FILE")]
     pub confirmed: Option<PathBuf>,
+    /// Also where so many owners of ledgers are gone that it looks like lost metadata; they were deleted on purpose
+    #[arg(long)]
+    pub allow_vanished: bool,
     /// Do it; without this it is only said
     #[arg(long)]
     pub execute: bool,
@@ -197,6 +200,12 @@ pub struct SweepArguments {
     /// How much.
     #[command(flatten)]
     pub limits: LimitArguments,
+    /// Also where so many owners of ledgers are gone that it looks like lost metadata; they were deleted on purpose
+    #[arg(long)]
+    pub allow_vanished: bool,
+    /// Also where an owner names a ledger that does not exist; the reason goes into the log of deletions
+    #[arg(long, value_name = "REASON", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub allow_missing: Option<String>,
     /// Do it; without this it is only said
     #[arg(long)]
     pub execute: bool,

@@ -22,7 +22,7 @@ use crate::config::{
 use crate::document::shown;
 use crate::reclaim::inside::{Entries, Inside};
 use crate::reclaim::plan::{LedgerId, Millis};
-use crate::reclaim::scan::{Ledgers, Pulsar};
+use crate::reclaim::scan::{Ledgers, Pulsar, Shows};
 use crate::reclaim::state::{FILE, State, StateError};
 use crate::reclaim::undo::{Has, Holders};
 
@@ -40,8 +40,8 @@ pub(super) struct Cluster {
     pub(super) pulsars: Vec<Pulsar>,
     /// Every Pulsar cluster on these bookies was declared.
     pub(super) all_clusters: bool,
-    /// The time that the snapshot file shows, if it is one.
-    pub(super) snapshot_of: Option<Millis>,
+    /// What time the snapshot file shows, if it is one.
+    pub(super) snapshot_of: Option<Shows>,
     pub(super) clock: Clock,
     paced: Vec<Arc<Paced<ZooKeeper>>>,
     /// The bookies; none beside a snapshot file.
@@ -136,7 +136,10 @@ impl Cluster {
         in_one_file(&pulsars, zookeeper.map(|zookeeper| &*zookeeper.servers))?;
         let snapshot = snapshot(file)?;
         // A copy of an old file is new, and shows nothing new.
-        let shows = written(file)?.min(snapshot.newest());
+        let shows = Shows {
+            newest: snapshot.newest(),
+            written: written(file)?,
+        };
         let store: Arc<dyn MetaStore> = Arc::new(snapshot);
         let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| zookeeper.ledgers_root.as_str());
         let ledgers = Ledgers {
@@ -427,7 +430,7 @@ fn snapshot(file: &Path) -> Result<SnapshotFile, Failure> {
     })
 }
 
-/// When the file was written: a snapshot shows the cluster as it was at some time until then.
+/// When the file was written, or copied: a snapshot shows the cluster as it was at some time until then.
 fn written(file: &Path) -> Result<Millis, Failure> {
     let modified = std::fs::metadata(file).and_then(|facts| facts.modified());
     let modified =

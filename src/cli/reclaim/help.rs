@@ -29,7 +29,8 @@ Read which ledgers there are and who names them, and say what each is.
 
 First all ledgers are listed and read, and only then everybody who names ledgers, so that what is named at any time \
 since is seen to be. What cannot be read or understood ends the scan, and a scan that ended so proves nothing. A scan that was \
-stopped goes on where it was within six hours. Nothing is written but our own state file. With --namespace or \
+stopped goes on where it was within six hours. Nothing is written but our own state file, and a node below \
+/dirkeeper that goes at once: it says whether the clocks agree, without which nothing is proved. With --namespace or \
 --topic everything is read all the same; the table shows the part.";
 
 pub(super) const SCAN_END: &str = "\
@@ -81,7 +82,8 @@ Second phase: look at each mark once more, and delete.
 
 Of each mark whose grace has passed the ledger, its owner and all cursors are read again. Only if it is the same \
 ledger, and still named by nobody, it is deleted: in one transaction that also checks that its owner did not \
-change. A mark that somebody names again is dropped. What was deleted is kept for 30 days, for undo.";
+change. A mark that somebody names again is dropped. What was deleted is kept for 30 days, for undo. It takes a \
+scan that began after the mark and within the last day.";
 
 pub(super) const SWEEP_END: &str = "\
 Examples:

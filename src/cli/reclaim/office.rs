@@ -88,6 +88,7 @@ impl Office {
             clock: &cluster.clock,
             rules,
             is_leader,
+            entries: cluster.entries(),
             failpoints: &self.failpoints,
         }
     }
@@ -105,10 +106,15 @@ impl Office {
     }
 }
 
+/// Where our nodes are.
+pub(super) fn root(cluster: &Cluster) -> &str {
+    let zookeeper = cluster.config.zookeeper.as_ref();
+    zookeeper.map_or(ROOT, |zookeeper| zookeeper.root.as_str())
+}
+
 /// Looks at the cluster, and says where its lock is.
 pub(super) async fn lock_path(cluster: &Cluster, state: &State) -> Result<String, Failure> {
-    let zookeeper = cluster.config.zookeeper.as_ref();
-    let root = zookeeper.map_or(ROOT, |zookeeper| zookeeper.root.as_str());
+    let root = root(cluster);
     let ready = preflight(state, &cluster.ledgers, root, &cluster.clock).await;
     let ready = ready.map_err(of_preflight)?;
     Ok(format!("{root}/{}/reclaim/leader", ready.instance))
@@ -170,7 +176,12 @@ fn of_store(what: &str, error: StoreError) -> Failure {
 }
 
 fn of_preflight(error: PreflightError) -> Failure {
-    let exit = match &error {
+    Failure::new(of_looking(&error), error)
+}
+
+/// The code of what keeps one from acting.
+pub(super) fn of_looking(error: &PreflightError) -> Exit {
+    match error {
         PreflightError::Store { source, .. } | PreflightError::NoWrites { source } => {
             exit_of(source)
         }
@@ -180,8 +191,7 @@ fn of_preflight(error: PreflightError) -> Failure {
         | PreflightError::OtherCluster { .. } => Exit::Config,
         PreflightError::Clocks { .. } => Exit::FAILED,
         PreflightError::State(_) => Exit::Io,
-    };
-    Failure::new(exit, error)
+    }
 }
 
 /// Why marking or sweeping ended early.
@@ -192,8 +202,11 @@ pub(super) fn of_stop(stop: Stop) -> Failure {
         Stop::Layout(_) | Stop::Instance { .. } => Exit::Config,
         Stop::NotLeader
         | Stop::Future { .. }
+        | Stop::Old { .. }
+        | Stop::Vanished { .. }
         | Stop::Enough { .. }
         | Stop::Missing { .. }
+        | Stop::Ours { .. }
         | Stop::StillThere { .. } => Exit::FAILED,
     };
     Failure::new(exit, stop)

@@ -358,6 +358,8 @@ mod tests {
             clusters: vec!["zk://a:1=".to_owned()],
             part: None,
             is_snapshot: false,
+            vanished: Default::default(),
+            transaction: None,
             classes: [0; Class::ALL.len()],
         }
     }

@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use super::args::ScanArguments;
 use super::cluster::{Cluster, of_state};
 use super::known::{by_class, judged};
-use super::office::{exit_of, rules};
+use super::office::{exit_of, of_looking, root, rules};
 use super::progress::Watcher;
 use super::{args::ChoiceArguments, log};
 use crate::cli::block_on;
@@ -46,6 +46,7 @@ pub(super) async fn scan_once(
         all_clusters: cluster.all_clusters,
         part,
         snapshot_of: cluster.snapshot_of,
+        clock_root: Some(root(cluster).to_owned()),
         rules: rules(&cluster.config, &ChoiceArguments::default()),
         ..Options::default()
     };
@@ -76,7 +77,11 @@ fn of_scan(error: ScanError) -> Failure {
         | ScanError::Owner { .. }
         | ScanError::TooMany { .. }
         | ScanError::TooDeep { .. } => Exit::Data,
-        ScanError::OldSnapshot => Exit::FAILED,
+        ScanError::OldSnapshot
+        | ScanError::Dated { .. }
+        | ScanError::Backwards { .. }
+        | ScanError::SetBack => Exit::FAILED,
+        ScanError::Clock(error) => of_looking(error),
         ScanError::State(_) => match error {
             ScanError::State(error) => return of_state(error),
             _ => Exit::Io,

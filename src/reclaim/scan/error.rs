@@ -2,10 +2,11 @@
 
 use thiserror::Error;
 
-use super::LedgerId;
+use super::{LedgerId, Millis};
 use crate::cluster::ledger::{LayoutError, MetadataError};
 use crate::cluster::pulsar::PulsarError;
 use crate::cluster::store::StoreError;
+use crate::reclaim::preflight::PreflightError;
 use crate::reclaim::state::StateError;
 
 /// Why a scan ended without a result.
@@ -90,6 +91,33 @@ pub enum ScanError {
     /// A file that shows nothing new.
     #[error("the snapshot is not newer than the last scan, so that nothing new follows from it")]
     OldSnapshot,
+    /// A file whose dates contradict each other.
+    #[error(
+        "the dates of the snapshot file are {seconds} s apart (a node in it is newer than the file, or the file newer than our \
+         clock), so it is not known what time it shows"
+    )]
+    Dated {
+        /// How far.
+        seconds: i64,
+    },
+    /// Our clock was wrong, or is.
+    #[error(
+        "by our clock the last scan ended {millis} ms from now, so it was wrong then or is now: set it, or take another --state-dir \
+         if it was wrong then"
+    )]
+    Backwards {
+        /// How far.
+        millis: Millis,
+    },
+    /// The store has forgotten.
+    #[error(
+        "the metadata store was set back to a time before the last scan, so what is remembered does not hold: take another \
+         --state-dir"
+    )]
+    SetBack,
+    /// The clocks, or they cannot be seen.
+    #[error(transparent)]
+    Clock(#[from] PreflightError),
     /// A ledger.
     #[error("ledger {id} at {path} cannot be understood")]
     Ledger {
@@ -149,7 +177,8 @@ impl ScanError {
     pub fn is_resumable(&self) -> bool {
         match self {
             ScanError::Unreachable { .. } | ScanError::State(_) => true,
-            ScanError::Store { source, .. } => source.is_open(),
+            ScanError::Store { source, .. }
+            | ScanError::Clock(PreflightError::Store { source, .. }) => source.is_open(),
             _ => false,
         }
     }

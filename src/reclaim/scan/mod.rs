@@ -11,6 +11,7 @@ mod ledgers;
 mod owners;
 mod part;
 mod reach;
+mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,10 +21,10 @@ use tokio::sync::watch;
 use super::inside::Entries;
 use super::judge::Judge;
 use super::plan::class::{Class, Maker, Rules};
-use super::plan::evidence::Seen;
+use super::plan::evidence::{Seen, Vanished};
 use super::plan::{HOUR, LedgerId, Millis};
 use super::state::State;
-use super::state::scan::{Batch, Running};
+use super::state::scan::{Batch, Running, Tree};
 use crate::clock::Clock;
 use crate::cluster::ledger::LedgerState;
 use crate::cluster::store::MetaStore;
@@ -33,6 +34,8 @@ pub(super) use inside::Inside;
 pub(super) use owners::{ANY_NAMESPACE, COMPACTION, reading};
 pub use part::Part;
 use reach::Reach;
+pub use time::Shows;
+use time::Times;
 
 /// Nodes read in one go: some seconds of work at the usual pace, and little to lose.
 const BATCH: usize = 512;
@@ -94,7 +97,10 @@ pub struct Options {
     pub part: Option<Part>,
     /// The store is a file that shows the cluster as it was then. One that is not newer than the last scan adds nothing, and is
     /// refused.
-    pub snapshot_of: Option<Millis>,
+    pub snapshot_of: Option<Shows>,
+    /// Where a node is made and taken away, to see that the clock of the store and ours agree, as `/dirkeeper`. Without it no
+    /// clock is looked at.
+    pub clock_root: Option<String>,
     /// How long the store may be out of reach; [`PATIENCE`] if none is given.
     pub patience: Option<Duration>,
 }
@@ -210,6 +216,11 @@ pub struct ScanInfo {
     pub part: Option<Part>,
     /// It was read from a file that showed the cluster so.
     pub is_snapshot: bool,
+    /// Owners that are gone and have left ledgers.
+    pub vanished: Vanished,
+    /// The newest transaction of the ledgers' store when everything had been read, if that is known: what was made by a
+    /// later one was made later, whatever its date says.
+    pub transaction: Option<i64>,
     /// Judged ledgers of each class, in the order of [`Class::ALL`].
     pub classes: [u64; Class::ALL.len()],
 }
@@ -260,6 +271,9 @@ struct Scan<'a> {
     progress: &'a watch::Sender<Progress>,
     layout: crate::cluster::ledger::Layout,
     running: Running,
+    times: Times<'a>,
+    /// The newest one, when all had been read.
+    transaction: Option<i64>,
     /// Calls of those who ran before it was interrupted.
     requests_before: u64,
     resumed: bool,
@@ -287,19 +301,15 @@ impl<'a> Scan<'a> {
             });
         }
         let now = reach.clock.now().wall.0;
-        let began = options.snapshot_of.unwrap_or(now);
-        if let Some(last) = state.last_scan()? {
-            if options.snapshot_of.is_some() && began <= last.began {
-                return Err(ScanError::OldSnapshot);
-            }
-            let missing = clusters::missing(&last.clusters, sources.pulsars);
-            if last.all_clusters
-                && options.all_clusters
-                && let Some(cluster) = missing
-            {
-                let cluster = cluster.to_owned();
-                return Err(ScanError::NotNamed { cluster });
-            }
+        let last = state.last_scan()?;
+        let times = Times {
+            ledgers: sources.ledgers,
+            options,
+            clock: reach.clock,
+        };
+        let began = times.began(last.as_ref(), &instance).await?;
+        if let Some(last) = last {
+            are_named(&last, sources, options)?;
         }
         let fresh = Running {
             began,
@@ -330,6 +340,8 @@ impl<'a> Scan<'a> {
             reach,
             progress,
             layout,
+            times,
+            transaction: None,
             requests_before: running.requests,
             running,
             resumed,
@@ -348,13 +360,16 @@ impl<'a> Scan<'a> {
             self.step(Step::Owners)?;
         }
         if self.running.step == Step::Owners {
+            self.settle().await?;
             self.owners().await?;
             self.step(Step::Inside)?;
         }
         if self.running.step == Step::Inside {
             self.inside().await?;
-            let now = self.reach.clock.now().wall.0;
-            self.running.ended = self.options.snapshot_of.unwrap_or(now);
+            let (began, instance) = (self.running.began, &self.running.instance);
+            let (ended, transaction) = self.times.ended(began, instance).await?;
+            self.running.ended = ended;
+            self.transaction = transaction;
             self.step(Step::Judge)?;
         }
         self.told(None);
@@ -374,6 +389,8 @@ impl<'a> Scan<'a> {
                 .collect(),
             part: self.options.part.clone(),
             is_snapshot: self.options.snapshot_of.is_some(),
+            vanished: Vanished::default(),
+            transaction: self.transaction,
             classes: [0; Class::ALL.len()],
         };
         let (sources, layout, reach) = (self.sources, self.layout, self.reach);
@@ -391,8 +408,21 @@ impl<'a> Scan<'a> {
             progress: self.progress,
             asked: 0,
             numbers: Vec::new(),
+            before: None,
         };
         judge.all().await
+    }
+
+    /// No owner is read from a server that knows less than the one that listed the ledgers.
+    async fn settle(&self) -> Result<(), ScanError> {
+        if self.options.snapshot_of.is_some() {
+            return Ok(());
+        }
+        for pulsar in self.sources.pulsars {
+            let top = format!("{}{}", pulsar.root, Tree::Topics.path());
+            self.reach.settle(&*pulsar.store, &top).await?;
+        }
+        Ok(())
     }
 
     /// What was read is on the disk, and the next step begins.
@@ -436,10 +466,20 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// Every cluster of the last scan, where the list of them counts as complete.
+fn are_named(last: &ScanInfo, sources: Sources<'_>, options: &Options) -> Result<(), ScanError> {
+    match clusters::missing(&last.clusters, sources.pulsars) {
+        Some(cluster) if last.all_clusters && options.all_clusters => Err(ScanError::NotNamed {
+            cluster: cluster.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
 /// What a scan that goes on has to have in common with the one that was interrupted.
 fn described(sources: Sources<'_>, options: &Options) -> Vec<String> {
     let mut all = vec![sources.ledgers.root.clone()];
-    all.extend(options.snapshot_of.map(|at| at.to_string()));
+    all.extend(options.snapshot_of.map(|at| format!("{at:?}")));
     for pulsar in sources.pulsars {
         all.push(pulsar.name.clone());
         all.push(pulsar.root.clone());

@@ -14,6 +14,7 @@ use crate::cluster::store::{MetaStore, Op, Stat};
 use crate::reclaim::acting::{Acting, LastScan};
 use crate::reclaim::failpoint::Failpoints;
 use crate::reclaim::history::Ruling;
+use crate::reclaim::inside::Entries;
 use crate::reclaim::mark::{MarkOptions, Marked, mark_deletable};
 use crate::reclaim::plan::LedgerId;
 use crate::reclaim::plan::class::{Class, Rules};
@@ -29,6 +30,7 @@ pub(in crate::reclaim) struct Reclaimer {
     pub(in crate::reclaim) pulsars: Vec<Pulsar>,
     pub(in crate::reclaim) clock: Clock,
     pub(in crate::reclaim) sweep: SweepOptions,
+    pub(in crate::reclaim) entries: Option<Arc<dyn Entries>>,
 }
 
 /// A pace that waits for nobody, and no end before all is done.
@@ -37,6 +39,8 @@ pub(in crate::reclaim) const FAST: SweepOptions = SweepOptions {
     max_deletes: Some(u64::MAX),
     per_second: u32::MAX,
     allow_unchecked: false,
+    allow_vanished: false,
+    allow_missing: None,
     sample: 3,
     part: None,
 };
@@ -64,6 +68,7 @@ impl Reclaimer {
             },
             clock,
             sweep: FAST,
+            entries: None,
         }
     }
 
@@ -77,7 +82,7 @@ impl Reclaimer {
         let sources = Sources {
             ledgers: &self.ledgers,
             pulsars: &self.pulsars,
-            entries: None,
+            entries: self.entries.as_deref(),
         };
         let scan = scan_with(&self.state, sources, &options, &self.clock, &progress);
         if !matches!(soon(scan), Some(Ok(_))) {
@@ -99,6 +104,7 @@ impl Reclaimer {
             clock: &self.clock,
             rules: &Rules::default(),
             is_leader: &|| true,
+            entries: self.entries.as_deref(),
             failpoints,
         };
         now(work(&acting))
@@ -110,6 +116,7 @@ impl Reclaimer {
             classes: Class::ALL.into(),
             confirmed: self.last.suspects.keys().copied().collect(),
             part: None,
+            allow_vanished: false,
             execute: true,
         };
         self.with(failpoints, async |acting| {

@@ -10,13 +10,15 @@ use super::{State, StateError};
 use crate::cluster::ledger::LedgerState;
 use crate::reclaim::history::{Ruling, Suspect};
 use crate::reclaim::plan::class::{Class, Maker};
-use crate::reclaim::plan::evidence::{Known, Witness};
+use crate::reclaim::plan::evidence::{Known, Vanished, Witness};
 use crate::reclaim::plan::{LedgerId, Millis};
 use crate::reclaim::scan::{OwnerKey, Part, Reading, ScanInfo};
 
 /// A name, and what it is.
 const LAST: TableDefinition<&str, &[u8]> = TableDefinition::new("last scan");
 const INFO: &str = "info";
+/// Beside it, since files were written without.
+const MORE: &str = "more";
 
 /// Owners as they were seen last, those that are not there any more, and ledgers that nobody names.
 const OWNERS: TableDefinition<OwnerId, &[u8]> = TableDefinition::new("owners");
@@ -102,6 +104,13 @@ struct InfoRow {
     classes: Vec<u64>,
 }
 
+#[derive(Serialize, Deserialize, Default)]
+struct MoreRow {
+    gone: u64,
+    there: u64,
+    transaction: Option<i64>,
+}
+
 const RULINGS: [Ruling; 3] = [Ruling::Keep, Ruling::Wait, Ruling::Deletable];
 
 impl State {
@@ -110,12 +119,19 @@ impl State {
     /// # Errors
     /// The file cannot be read.
     pub fn last_scan(&self) -> Result<Option<ScanInfo>, StateError> {
-        let row = self.read(|transaction| match rows::table(transaction, LAST)? {
-            Some(table) => Ok(table.get(INFO)?.map(|row| row.value().to_vec())),
-            None => Ok(None),
+        let rows = self.read(|transaction| {
+            let Some(table) = rows::table(transaction, LAST)? else {
+                return Ok((None, None));
+            };
+            let row = |name| Ok::<_, redb::Error>(table.get(name)?.map(|row| row.value().to_vec()));
+            Ok((row(INFO)?, row(MORE)?))
         })?;
-        let Some(row) = row else { return Ok(None) };
+        let (Some(row), more) = rows else {
+            return Ok(None);
+        };
         let row: InfoRow = self.decoded("the last scan", &row)?;
+        let more = more.map(|more| self.decoded("the last scan", &more));
+        let more: MoreRow = more.transpose()?.unwrap_or_default();
         let classes = <[u64; Class::ALL.len()]>::try_from(row.classes);
         Ok(Some(ScanInfo {
             began: row.began,
@@ -128,6 +144,11 @@ impl State {
             clusters: row.clusters,
             part: row.namespaces.map(|some| Part::new(some, row.topics)),
             is_snapshot: row.is_snapshot,
+            vanished: Vanished {
+                gone: more.gone,
+                there: more.there,
+            },
+            transaction: more.transaction,
             classes: classes.map_err(|_| self.damaged("the last scan"))?,
         }))
     }
@@ -362,6 +383,11 @@ impl State {
             is_snapshot: info.is_snapshot,
             classes: info.classes.to_vec(),
         });
+        let more = rows::encoded(&MoreRow {
+            gone: info.vanished.gone,
+            there: info.vanished.there,
+            transaction: info.transaction,
+        });
         self.write(|transaction| {
             // Of a scan of all, what was read is what is remembered of the owners that are there.
             let owners = if info.part.is_some() {
@@ -374,7 +400,9 @@ impl State {
             replace(transaction, NEW_SUSPECTS, SUSPECTS)?;
             replace(transaction, scan::LEDGERS, LEDGERS)?;
             replace(transaction, NEW_JUDGED, JUDGED)?;
-            transaction.open_table(LAST)?.insert(INFO, row.as_slice())?;
+            let mut last = transaction.open_table(LAST)?;
+            last.insert(INFO, row.as_slice())?;
+            last.insert(MORE, more.as_slice())?;
             super::cluster::set(transaction, &info.instance)?;
             scan::forget(transaction)?;
             forget(transaction)
