@@ -93,7 +93,7 @@ pub(crate) fn two_clusters(bench: &Bench) {
     );
     program.scan();
     let path = "/two/managed-ledgers/public/default/persistent/x1";
-    let leaked = pulsar.list_at("/two", "public/default/persistent/x1")[1];
+    let leaked = pulsar.list_at("/two", "public/default/persistent/x1")[0];
     pulsar.tool(&["forget", path, &leaked.to_string()]);
     program.scan();
     program.mark_and_sweep("r1");

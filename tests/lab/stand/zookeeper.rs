@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::lab::names_in;
 use super::pulsar::Pulsar;
-use crate::harness::run::wait_for;
+use crate::harness::run::{text, tool, wait_for};
 
 /// From its start until it serves: without a quorum it waits two seconds before it serves reads only.
 const SERVES: Duration = Duration::from_secs(60);
@@ -51,7 +51,8 @@ impl Pulsar {
         // It does not serve before the file is whole.
         self.wait_mode("standalone");
         let newest = self.snapshots().pop().expect("there is a snapshot");
-        fs::copy(&newest, copy).expect("the folder is ours");
+        // With its time, which says when it was written.
+        tool("cp", ["-p", text(&newest), text(copy)]);
     }
 
     /// From the oldest to the newest.
