@@ -4,6 +4,7 @@
 pub(crate) mod clusters;
 pub(crate) mod crashed;
 pub(crate) mod expired;
+mod interrupted;
 pub(crate) mod killed;
 pub(crate) mod leaked;
 pub(crate) mod refused;
@@ -14,10 +15,12 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
 use crate::harness::bench::Bench;
-use crate::harness::run::{outcome, pass, text};
+use crate::harness::run::{outcome, pass, text, tool, wait_exit};
 use crate::harness::sweep::MARK;
 use crate::stand::pulsar::Pulsar;
 use crate::stand::told::{Column, seconds};
@@ -97,6 +100,18 @@ impl<'a> Program<'a> {
         }
     }
 
+    /// Another one that knows what this one knows by now.
+    pub(crate) fn copy(&self, name: &str) -> Program<'a> {
+        let state = self.bench.dir(&format!("{name}-state"));
+        let all = format!("{}/.", text(&self.state));
+        tool("cp", ["-a", &all, text(&state)]);
+        Program {
+            bench: self.bench,
+            config: self.config.clone(),
+            state,
+        }
+    }
+
     /// A command with the configuration.
     pub(crate) fn command(&self, words: &[&str]) -> Command {
         let mut command = Command::new(self.bench.program());
@@ -131,10 +146,8 @@ impl<'a> Program<'a> {
 
     /// Starts a command that goes on beside the test.
     pub(crate) fn begin(&self, name: &str, words: &[&str]) -> Beside {
-        let file = |end: &str| {
-            let path = self.bench.folder().join(format!("{name}.{end}"));
-            fs::File::create(path).expect("the folder is ours")
-        };
+        let path = |end: &str| self.bench.folder().join(format!("{name}.{end}"));
+        let file = |end: &str| fs::File::create(path(end)).expect("the folder is ours");
         let process = self
             .command(words)
             .stdin(Stdio::null())
@@ -142,7 +155,11 @@ impl<'a> Program<'a> {
             .stderr(file("log"))
             .spawn()
             .expect("the program can be started");
-        Beside { process }
+        Beside {
+            process,
+            out: path("out"),
+            log: path("log"),
+        }
     }
 
     pub(crate) fn scan(&self) -> String {
@@ -244,12 +261,42 @@ fn ended(command: Command) -> Done {
 /// The program beside the test; ended when dropped.
 pub(crate) struct Beside {
     process: Child,
+    out: PathBuf,
+    log: PathBuf,
 }
 
 impl Beside {
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// What it logged by now.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// It has not ended yet.
+    pub(crate) fn is_running(&mut self) -> bool {
+        matches!(self.process.try_wait(), Ok(None))
+    }
+
+    /// How it ended by itself.
+    pub(crate) fn wait_end(mut self, limit: Duration) -> Done {
+        let status = wait_exit(&mut self.process, limit);
+        let status = status.unwrap_or_else(|| panic!("it does not end: {}", self.log()));
+        Done {
+            code: status.code(),
+            out: fs::read_to_string(&self.out).unwrap_or_default(),
+            errors: self.log(),
+        }
+    }
+
+    /// SIGTERM, and how it ended.
+    pub(crate) fn stop(self, limit: Duration) -> Done {
+        let pid = i32::try_from(self.pid()).expect("process numbers are small");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it runs");
+        self.wait_end(limit)
     }
 
     /// SIGKILL, and waits for the end.
