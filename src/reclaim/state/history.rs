@@ -94,8 +94,9 @@ pub(in crate::reclaim) struct Outcome {
 
 impl Outcome {
     fn is_empty(&self) -> bool {
-        let owners = self.read.len() + self.known.len() + self.gone.len();
-        owners + self.witnessed.len() + self.suspects.len() + self.judged.len() == 0
+        let owners = self.read.len() + self.known.len() + self.gone.len() + self.aside.len();
+        let ledgers = self.suspects.len() + self.lengths.len() + self.judged.len();
+        owners + ledgers + self.witnessed.len() + self.witnesses_aside.len() == 0
     }
 }
 
