@@ -18,7 +18,9 @@ use dirkeeper::clock::Clock;
 use dirkeeper::cluster::SnapshotFile;
 use dirkeeper::cluster::store::MetaStore;
 use dirkeeper::reclaim::plan::class::Class;
-use dirkeeper::reclaim::scan::{Ledgers, Options, Progress, Pulsar, Scanned, Sources, scan_with};
+use dirkeeper::reclaim::scan::{
+    Ledgers, Options, Progress, Pulsar, Scanned, Shows, Sources, scan_with,
+};
 use dirkeeper::reclaim::state::State;
 
 /// Megabytes of a scan at its peak (design, budgets).
@@ -65,7 +67,7 @@ fn one(case: &str, dir: &Path) {
     };
     let options = Options {
         all_clusters: true,
-        snapshot_of: (kind == "file").then_some(time.of()),
+        snapshot_of: (kind == "file").then(|| Shows::at(time.of())),
         ..Options::default()
     };
     let scanned = scan(store, &state, &clock, &options);

@@ -28,6 +28,8 @@ pub enum Exit {
     Unavailable,
     /// An input or output of our own failed.
     Io,
+    /// Another process is at it: to be tried again.
+    Busy,
     /// Somebody must allow it first.
     NotPermitted,
     /// The configuration makes no sense.
@@ -36,7 +38,7 @@ pub enum Exit {
 
 impl Exit {
     /// All codes in rising order.
-    pub const ALL: [Exit; 10] = [
+    pub const ALL: [Exit; 11] = [
         Exit::Ok,
         Exit::Warning,
         Exit::Critical,
@@ -45,6 +47,7 @@ impl Exit {
         Exit::Data,
         Exit::Unavailable,
         Exit::Io,
+        Exit::Busy,
         Exit::NotPermitted,
         Exit::Config,
     ];
@@ -64,6 +67,7 @@ impl Exit {
             Exit::Data => 65,
             Exit::Unavailable => 69,
             Exit::Io => 74,
+            Exit::Busy => 75,
             Exit::NotPermitted => 77,
             Exit::Config => 78,
         }
@@ -81,6 +85,7 @@ impl Exit {
             Exit::Data => "bad input data",
             Exit::Unavailable => "service not reachable",
             Exit::Io => "I/O error of dirkeeper's own",
+            Exit::Busy => "another process has the file: try again",
             Exit::NotPermitted => "not permitted",
             Exit::Config => "bad configuration",
         }

@@ -82,6 +82,40 @@ impl Memory {
             id: Mutex::new(Some(id)),
         }
     }
+
+    /// A server of its own with the nodes of this moment.
+    #[cfg(test)]
+    pub(crate) fn copy(&self) -> Memory {
+        let copy = Memory::new(self.clock.clone());
+        lock(&copy.tree).nodes.clone_from(&lock(&self.tree).nodes);
+        copy
+    }
+
+    /// As a file that is written while nodes change: each node as it is here, or as it is later.
+    #[cfg(test)]
+    pub(crate) fn or(&self, later: &Memory, mut is_later: impl FnMut() -> bool) -> Memory {
+        let mixed = Memory::new(self.clock.clone());
+        let (here, later) = (lock(&self.tree), lock(&later.tree));
+        let mut tree = lock(&mixed.tree);
+        // A node comes after the one above it.
+        let paths: BTreeSet<&String> = here.nodes.keys().chain(later.nodes.keys()).collect();
+        for path in paths {
+            let from = if is_later() { &later } else { &here };
+            if let (Some(node), Ok((above, name))) = (from.nodes.get(path), split(path))
+                && let Some(parent) = tree.nodes.get_mut(above)
+            {
+                parent.children.insert(name.to_owned());
+                let children = BTreeSet::new();
+                let node = Node {
+                    children,
+                    ..node.clone()
+                };
+                tree.nodes.insert(path.clone(), node);
+            }
+        }
+        drop(tree);
+        mixed
+    }
 }
 
 impl MemorySession {

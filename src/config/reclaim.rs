@@ -272,6 +272,12 @@ impl PulsarMetadata {
         }
         Ok(PulsarMetadata { servers, root })
     }
+
+    /// What it is called.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("zk://{}={}", self.servers.join(","), self.root)
+    }
 }
 
 /// Whether both are the same servers, in whatever order.

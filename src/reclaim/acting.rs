@@ -8,9 +8,10 @@ use thiserror::Error;
 
 use super::failpoint::Failpoints;
 use super::history::Ruling;
+use super::inside::Entries;
 use super::plan::class::{Class, Maker, Rules};
-use super::plan::evidence::Witness;
-use super::plan::{LedgerId, Millis};
+use super::plan::evidence::{Vanished, Witness};
+use super::plan::{DAY, HOUR, LedgerId, Millis};
 use super::preflight::MOST_SKEW;
 use super::scan::{Ledgers, OwnerKey, Pulsar};
 use super::state::history::Stored;
@@ -19,6 +20,10 @@ use super::state::{State, StateError};
 use crate::clock::Clock;
 use crate::cluster::ledger::{Layout, LayoutError};
 use crate::cluster::store::{MetaStore, StoreError};
+
+/// A scan that began longer ago speaks for no deletion: who is not the owner of a ledger, and begins to name it, is seen by
+/// scans only.
+const MOST_AGE: Millis = DAY;
 
 /// What every command that acts works with.
 pub struct Acting<'a> {
@@ -34,6 +39,8 @@ pub struct Acting<'a> {
     pub rules: &'a Rules,
     /// Whether we still hold the lock: asked before each deletion.
     pub is_leader: &'a (dyn Fn() -> bool + Send + Sync),
+    /// Who asks bookies whether an open ledger is written. Without it no open ledger is deleted that was never named.
+    pub entries: Option<&'a dyn Entries>,
     /// For tests.
     pub failpoints: &'a Failpoints,
 }
@@ -49,6 +56,8 @@ pub struct LastScan {
     pub all_clusters: bool,
     /// How many ledgers there were.
     pub ledgers: u64,
+    /// Owners that are gone and have left ledgers.
+    pub vanished: Vanished,
     /// Only a part of the ledgers was judged.
     pub is_part: bool,
     /// All that are not referenced.
@@ -80,6 +89,8 @@ pub struct Candidate {
     pub first: Millis,
     /// How many did.
     pub scans: u32,
+    /// The newest entry that was confirmed all that time, of one that is not closed.
+    pub lac: Option<i64>,
     /// How its owner let it go, and who that was.
     pub witness: Option<(OwnerKey, Witness)>,
 }
@@ -104,6 +115,7 @@ impl LastScan {
             instance: info.instance,
             all_clusters: info.all_clusters,
             ledgers: info.ledgers,
+            vanished: info.vanished,
             is_part: info.part.is_some(),
             suspects,
             owners,
@@ -160,6 +172,7 @@ impl Candidate {
             why: stored.why.clone(),
             first: suspect.first,
             scans: suspect.scans,
+            lac: suspect.lac,
             witness: suspect.witness.clone(),
         })
     }
@@ -210,6 +223,26 @@ pub enum Stop {
         /// How far.
         seconds: i64,
     },
+    /// An old scan.
+    #[error(
+        "the last scan began {hours} h ago, and nothing is deleted by what is older than a day: scan again"
+    )]
+    Old {
+        /// How old it is.
+        hours: i64,
+    },
+    /// Owners that are gone.
+    #[error(
+        "{gone} of {all} owners of ledgers are gone, which looks like metadata that was lost, half restored, or read at the \
+         wrong place, so nothing of r2, r3 and r4 is touched: see that /managed-ledgers is whole, and say --allow-vanished if \
+         all of them were deleted on purpose"
+    )]
+    Vanished {
+        /// So many, which have left ledgers behind.
+        gone: u64,
+        /// Of those that are known, or that were looked at.
+        all: u64,
+    },
     /// The lock.
     #[error("the lock of reclaim is not held any more: another dirkeeper may be at work")]
     NotLeader,
@@ -238,9 +271,20 @@ pub enum Stop {
     /// Data is lost.
     #[error(
         "{owner} names ledger {id}, which does not exist: somebody deletes ledgers that are in use, so nothing is deleted until \
-         that is understood"
+         that is understood, or --allow-missing says why it may be"
     )]
     Missing {
+        /// The owner's node.
+        owner: String,
+        /// The ledger.
+        id: LedgerId,
+    },
+    /// We have deleted what is in use.
+    #[error(
+        "{owner} names ledger {id}, which was deleted here: bring it back with 'dirkeeper reclaim undo {id}', and find out why \
+         before anything more is deleted"
+    )]
+    Ours {
         /// The owner's node.
         owner: String,
         /// The ledger.
@@ -252,6 +296,15 @@ pub enum Stop {
         /// Which ledger.
         id: LedgerId,
     },
+}
+
+impl Stop {
+    /// So many owners are gone that nothing that rests on absence is believed.
+    pub(super) fn mass(vanished: Vanished) -> Option<Stop> {
+        let Vanished { gone, there } = vanished;
+        let all = gone.saturating_add(there);
+        vanished.is_mass().then_some(Stop::Vanished { gone, all })
+    }
 }
 
 /// The result of a call, with the node it was about.
@@ -284,6 +337,16 @@ impl Acting<'_> {
         let path = format!("{}/LAYOUT", self.ledgers.root);
         let (bytes, _) = at(&path, self.ledgers.store.get(&path).await)?;
         Ok(Layout::parse(&bytes)?)
+    }
+
+    /// Whether the scan may still be gone by.
+    pub(super) fn is_recent(&self, last: &LastScan) -> Result<(), Stop> {
+        let age = self.now() - last.began;
+        if age <= MOST_AGE {
+            return Ok(());
+        }
+        let hours = age / HOUR;
+        Err(Stop::Old { hours })
     }
 
     pub(super) fn is_beside_ledgers(&self, pulsar: &Pulsar) -> bool {

@@ -2,25 +2,30 @@
 //! what they deleted, and of two who reclaim with a memory of their own, in which brokers go on between any two reads.
 //! Every deletion is looked at (`stage::reclaimer::Eyes`), and in the end all that leaked is gone.
 //!
-//! `HISTORIES=1000000 cargo test --release --lib reclaim::histories` runs so many; `HISTORY=SEED` runs one.
+//! `scripts/histories` runs a million of them; `HISTORY=SEED` runs one.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::failpoint::Failpoints;
 use super::plan::LedgerId;
 use super::stage::hooked::{Call, Fate};
 use super::stage::reclaimer::{Around, Eyes, Meanwhile, Reclaimer, deleted_by};
+use super::stage::tally::{Kind, Tally};
 use super::stage::{ROOTS, World};
 use super::state::State;
+use crate::clock::Clock;
 
 /// Histories of an ordinary run of the tests.
-const HISTORIES: u64 = 60;
+const HISTORIES: u64 = 200;
 
 /// Steps of a history, each a broker's or a reclaimer's.
-const STEPS: usize = 60;
+const STEPS: usize = 40;
 
 /// Once in so many calls, something happens around a reclaimer's.
 const BROKER: u32 = 15;
@@ -29,9 +34,23 @@ const DEATH: u32 = 400;
 const LOST: u32 = 8;
 const FAILPOINT: u32 = 60;
 
+/// Once in so many histories the second cluster is in a store of its own.
+const SECOND_STORE: u8 = 6;
+
+/// Once in so many histories all that leaked is looked for in the end: a third of the time of a history.
+const ENDED: u64 = 4;
+
+/// Between two words of many histories about how far they are.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
 /// Minutes: longer than the least age, and longer than any time of grace.
 const AGE: u64 = 8 * 24 * 60;
 const DAY: u64 = 25 * 60;
+
+/// Before what a reclaimer does next: brokers that live name a ledger within the least age, so all of it has to fit into that.
+const PAUSES: [u64; 4] = [2 * 60, 13 * 60, DAY, DAY];
+/// Before a sweep: a scan is good for a day.
+const SHORT: [u64; 2] = [60, 2 * 60];
 
 type Shared<T> = Arc<Mutex<T>>;
 
@@ -77,14 +96,18 @@ fn around(seed: u64, quiet: &Arc<Quiet>, looked: &Looked, number: usize) -> Arou
             looked[number].lock().unwrap().insert((*path).to_owned());
         }
         let open = [Fate::Lost, Fate::MadeAndLost, Fate::Dies, Fate::MadeAndDies];
-        match random.u32(0..DEATH) {
+        let fate = match random.u32(0..DEATH) {
             0 => Fate::Dies,
             1 => Fate::Lost,
             _ if deleted.is_some() && random.u32(0..LOST) == 0 => {
                 open[random.usize(0..open.len())].clone()
             }
             _ => Fate::Answered,
+        };
+        if matches!(fate, Fate::Lost | Fate::MadeAndLost) {
+            world.tally.add(Kind::AnswerLost, 1);
         }
+        fate
     })
 }
 
@@ -98,33 +121,38 @@ struct History {
 impl History {
     fn new(seed: u64) -> History {
         let mut random = fastrand::Rng::with_seed(seed);
-        let world = Arc::new(Mutex::new(World::new()));
+        let mut world = World::with(random.u8(0..SECOND_STORE) == 0);
+        for cluster in 0..ROOTS.len() {
+            if random.bool() {
+                world.namespace(cluster, &mut random);
+            }
+        }
+        let world = Arc::new(Mutex::new(world));
         let quiet = Arc::new(Quiet::default());
         let looked = Looked::default();
         // Is the second cluster declared?
         let clusters = random.usize(1..=ROOTS.len());
-        let second = reclaimer(
-            &world,
-            clusters,
-            around(random.u64(..), &quiet, &looked, 1),
-            Box::new(|| {}),
-        );
+        let fates = around(random.u64(..), &quiet, &looked, 0);
+        let others = around(random.u64(..), &quiet, &looked, 1);
+        let clocks = {
+            let mut world = world.lock().unwrap();
+            [world.another_clock(), world.another_clock()]
+        };
+        let [clock, other_clock] = clocks;
+        let second = reclaimer(&world, other_clock, clusters, others, Box::new(|| {}));
         let meanwhile = {
             let (second, quiet) = (Arc::clone(&second), Arc::clone(&quiet));
+            let world = Arc::clone(&world);
             let mut random = random.fork();
             Box::new(move || {
                 if !quiet.is() && random.u32(0..OTHER_RECLAIMER) == 0 {
                     let act = random.u8(0..3);
-                    do_one(&mut second.lock().unwrap(), act, &mut random);
+                    world.lock().unwrap().tally.add(Kind::TwoAtOnce, 1);
+                    do_one(&world, &second, 1, act, &mut random);
                 }
             })
         };
-        let first = reclaimer(
-            &world,
-            clusters,
-            around(random.u64(..), &quiet, &looked, 0),
-            meanwhile,
-        );
+        let first = reclaimer(&world, clock, clusters, fates, meanwhile);
         History {
             world,
             reclaimers: [first, second],
@@ -133,29 +161,42 @@ impl History {
         }
     }
 
-    fn run(mut self) {
+    fn run(mut self, is_ended: bool) -> Tally {
         for _ in 0..STEPS {
             match self.random.u8(0..10) {
                 0 => self.cycle(),
                 1 => {
-                    let reclaimer = self.any();
+                    let number = self.any();
                     let act = self.random.u8(0..3);
-                    do_one(&mut reclaimer.lock().unwrap(), act, &mut self.random);
+                    self.do_one(number, act);
                 }
                 _ => self.step(),
             }
         }
-        self.end();
+        if is_ended {
+            self.end();
+        }
+        let mut world = self.world.lock().unwrap();
+        let second = usize::from(world.is_apart());
+        world.tally.add(Kind::SecondStore, second);
+        std::mem::take(&mut world.tally)
     }
 
     /// All that it takes to delete something, with brokers going on.
     fn cycle(&mut self) {
-        let reclaimer = self.any();
+        let number = self.any();
         for act in [SCAN, MARK, SCAN, SWEEP] {
-            self.world.lock().unwrap().pass(DAY);
-            do_one(&mut reclaimer.lock().unwrap(), act, &mut self.random);
+            let pauses = if act == SWEEP { &SHORT[..] } else { &PAUSES };
+            let pause = pauses[self.random.usize(0..pauses.len())];
+            self.world.lock().unwrap().pass(pause);
+            self.do_one(number, act);
             self.step();
         }
+    }
+
+    fn do_one(&mut self, number: usize, act: u8) {
+        let reclaimer = &self.reclaimers[number];
+        do_one(&self.world, reclaimer, number, act, &mut self.random);
     }
 
     fn step(&mut self) {
@@ -163,8 +204,8 @@ impl History {
         world.step(&mut self.random, &|_| false);
     }
 
-    fn any(&mut self) -> Shared<Reclaimer> {
-        Arc::clone(&self.reclaimers[usize::from(self.random.u8(0..4) == 0)])
+    fn any(&mut self) -> usize {
+        usize::from(self.random.u8(0..4) == 0)
     }
 
     /// Nothing happens any more; scans and sweeps find all that there is to find.
@@ -172,6 +213,8 @@ impl History {
         self.quiet.0.store(1, Ordering::Relaxed);
         self.world.lock().unwrap().rest();
         let mut reclaimer = self.reclaimers[0].lock().unwrap();
+        // Nothing changes, so nothing has to be checked.
+        reclaimer.sweep.allow_unchecked = true;
         let pass = |minutes| self.world.lock().unwrap().pass(minutes);
         pass(AGE);
         for _ in 0..3 {
@@ -192,10 +235,12 @@ impl History {
         assert!(swept.stopped.is_none(), "{:?}", swept.stopped);
         assert!(swept.kept.is_empty(), "{:?}", swept.kept);
         assert_eq!(reclaimer.deletable(), BTreeSet::new(), "{swept:?}");
-        let world = self.world.lock().unwrap();
+        let mut world = self.world.lock().unwrap();
+        world.tally.add(Kind::Ended, 1);
         assert!(world.foreign.iter().all(|id| world.is_there(*id)));
         if reclaimer.pulsars.len() == ROOTS.len() {
-            let leaked = |id: &LedgerId| world.user(*id).is_none();
+            // One that is open may be written by somebody.
+            let leaked = |id: &LedgerId| world.user(*id).is_none() && !world.open.contains_key(id);
             let leaked: Vec<LedgerId> = world.ledgers().into_iter().filter(leaked).collect();
             assert!(
                 leaked.is_empty(),
@@ -208,42 +253,110 @@ impl History {
 
 fn reclaimer(
     world: &Shared<World>,
+    clock: Clock,
     clusters: usize,
     around: Around,
     meanwhile: Meanwhile,
 ) -> Shared<Reclaimer> {
     let state = Arc::new(State::in_memory());
-    let clock = world.lock().unwrap().clock.clone();
-    let store = Eyes::on(world, &state, around, meanwhile);
-    Arc::new(Mutex::new(Reclaimer::new(store, clock, state, clusters)))
+    let stores = Eyes::on_both(world, &state, around, meanwhile);
+    Arc::new(Mutex::new(Reclaimer::of(stores, clock, state, clusters)))
 }
 
 const SCAN: u8 = 0;
 const MARK: u8 = 1;
 const SWEEP: u8 = 2;
 
+/// Once in so many scans, it reads a file if there is one.
+const FILE: u8 = 3;
+
 /// A reclaimer does one thing, and may die of it; what is in its file stays.
-fn do_one(reclaimer: &mut Reclaimer, act: u8, random: &mut fastrand::Rng) {
+fn do_one(
+    world: &Shared<World>,
+    reclaimer: &Shared<Reclaimer>,
+    number: usize,
+    act: u8,
+    random: &mut fastrand::Rng,
+) {
     let dying = {
         let random = Mutex::new(random.fork());
         Failpoints::new(move |_| random.lock().unwrap().u32(0..FAILPOINT) == 0)
     };
+    let is_wrong = world.lock().unwrap().jump(number, random);
+    let mut reclaimer = reclaimer.lock().unwrap();
+    let mut told = Tally::default();
     match act {
-        SCAN => drop(reclaimer.scan()),
-        MARK => drop(reclaimer.mark(&dying)),
-        _ => drop(reclaimer.sweep(&dying)),
+        SCAN => {
+            let copied = world.lock().unwrap().copied.clone();
+            let copied = copied.filter(|_| is_file_wanted(world, random));
+            let (is_done, kind) = match copied {
+                Some((file, of)) => (reclaimer.scan_file(file, of), Kind::SnapshotScan),
+                None => (reclaimer.scan(), Kind::Scan),
+            };
+            told.add(kind, usize::from(is_done));
+        }
+        _ => match reclaimer.is_ready() {
+            None => told.add(Kind::Death, 1),
+            Some(false) => told.add(Kind::WrongClock, usize::from(is_wrong)),
+            Some(true) if act == MARK => match reclaimer.mark(&dying) {
+                None => told.add(Kind::Death, 1),
+                Some(marked) => {
+                    told.add(Kind::Marked, marked.marked.len());
+                    told.add(Kind::MarkDropped, marked.dropped.len());
+                }
+            },
+            Some(true) => match reclaimer.sweep(&dying) {
+                None => told.add(Kind::Death, 1),
+                Some(swept) => {
+                    told.add(Kind::MarkDropped, swept.dropped.len());
+                    told.add(Kind::MarkPutOff, swept.kept.len());
+                    let is_refused = |(_, why): &&(LedgerId, String)| why.contains("refused");
+                    told.add(Kind::Refused, swept.kept.iter().filter(is_refused).count());
+                }
+            },
+        },
     }
+    world.lock().unwrap().tally.join(&told);
 }
 
-/// One history, on a thread that knows a runtime: whoever has lost an answer twice waits on its clock, which ends that run
-/// as a death does.
-fn run(seed: u64) {
+/// A file shows one store only.
+fn is_file_wanted(world: &Shared<World>, random: &mut fastrand::Rng) -> bool {
+    random.u8(0..FILE) == 0 && !world.lock().unwrap().is_apart()
+}
+
+fn run(seed: u64) -> Tally {
+    History::new(seed).run(seed.is_multiple_of(ENDED))
+}
+
+/// Histories on a thread that knows a runtime: whoever has lost an answer twice waits on its clock, which ends that run as
+/// a death does. Says what they contained, and the seed of one that failed.
+fn work(next: &AtomicU64, all: u64) -> (Tally, Option<u64>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
         .unwrap();
     let _known = runtime.enter();
-    History::new(seed).run();
+    let mut tally = Tally::default();
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if all <= seed {
+            return (tally, None);
+        }
+        let Ok(one) = std::panic::catch_unwind(|| run(seed)) else {
+            say(&format!(
+                "history {seed} failed: HISTORY={seed} cargo test --lib reclaim::histories"
+            ));
+            // The others end too.
+            next.fetch_max(all, Ordering::Relaxed);
+            return (tally, Some(seed));
+        };
+        tally.join(&one);
+    }
+}
+
+fn say(words: &str) {
+    // Not what is kept back until a test fails.
+    let _ = writeln!(std::io::stderr(), "{words}");
 }
 
 #[test]
@@ -254,21 +367,52 @@ fn what_is_needed_stays_and_what_leaked_goes() {
             .and_then(|text| text.parse::<u64>().ok())
     };
     if let Some(seed) = number("HISTORY") {
-        return run(seed);
+        let (tally, failed) = work(&AtomicU64::new(seed), seed + 1);
+        say(&format!("history {seed}: {tally}"));
+        assert_eq!(failed, None);
+        return;
     }
-    let all = number("HISTORIES").unwrap_or(HISTORIES);
+    let asked = number("HISTORIES");
+    let all = asked.unwrap_or(HISTORIES);
     let next = AtomicU64::new(0);
-    // The seed of each history that failed; what was wrong has been printed.
-    let work = || {
-        let seeds = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed));
-        let mut seeds = seeds.take_while(|seed| *seed < all);
-        seeds.find(|seed| std::panic::catch_unwind(|| run(*seed)).is_err())
-    };
-    let failed: Vec<u64> = std::thread::scope(|scope| {
-        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let workers: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        let ended = workers.into_iter().map(|worker| worker.join().unwrap());
-        ended.flatten().collect()
+    let clock = Clock::start();
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let (alive, are_alive) = std::sync::mpsc::channel::<()>();
+        let worker = |_| {
+            let (alive, next) = (alive.clone(), &next);
+            scope.spawn(move || {
+                let ended = work(next, all);
+                drop(alive);
+                ended
+            })
+        };
+        let workers: Vec<_> = (0..cores).map(worker).collect();
+        drop(alive);
+        while are_alive.recv_timeout(TOLD_EVERY) == Err(RecvTimeoutError::Timeout) {
+            if asked.is_some() {
+                let (done, seconds) = (next.load(Ordering::Relaxed), clock.elapsed().as_secs_f64());
+                let rate = done as f64 / seconds;
+                say(&format!("{done} of {all} histories, {rate:.0} in a second"));
+            }
+        }
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap())
+            .collect()
     });
-    assert!(failed.is_empty(), "HISTORY=seed repeats one of {failed:?}");
+    let mut tally = Tally::default();
+    for (one, failed) in ended {
+        assert_eq!(failed, None, "a history failed, by its seed");
+        tally.join(&one);
+    }
+    let seconds = clock.elapsed().as_secs();
+    say(&format!(
+        "{all} histories, none failed, {seconds} s on {cores} cores: {tally}"
+    ));
+    if HISTORIES <= all {
+        let missing = Kind::ALL.iter().filter(|(kind, _)| tally.of(*kind) == 0);
+        let missing: Vec<_> = missing.map(|(_, name)| name).collect();
+        assert!(missing.is_empty(), "what never happened: {missing:?}");
+    }
 }

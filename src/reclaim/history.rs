@@ -56,6 +56,19 @@ pub(super) struct Span {
     pub(super) ended: Millis,
 }
 
+impl Suspect {
+    /// All that was counted is counted anew: the scans until now did not read everything that this one reads.
+    pub(super) fn anew(self, span: Span) -> Suspect {
+        let is_seen = |(_, how): &(OwnerKey, Witness)| matches!(how, Witness::Trimmed { .. });
+        Suspect {
+            first: span.ended,
+            scans: 0,
+            witness: self.witness.filter(is_seen),
+            ..self
+        }
+    }
+}
+
 /// A ledger that nobody names, by one more scan.
 pub(super) fn suspected(
     ledger: &Ledger,
@@ -92,6 +105,15 @@ pub(super) struct Around {
     pub(super) is_hidden: bool,
     /// The owner's namespace has policies.
     pub(super) is_namespace_there: bool,
+}
+
+/// When it was made, given the newest transaction at the end of the scan before, and when that was: its own date may be that
+/// of a server whose clock was behind.
+pub(super) fn made(ledger: &Ledger, before: Option<(i64, Millis)>) -> Millis {
+    match before {
+        Some((transaction, ended)) if transaction < ledger.created => ledger.made.max(ended),
+        _ => ledger.made,
+    }
 }
 
 /// What its class follows from.

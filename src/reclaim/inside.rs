@@ -98,6 +98,16 @@ pub trait Entries: Send + Sync {
         metadata: &'a LedgerMetadata,
     ) -> Told<'a, i64>;
 
+    /// As [`Entries::last_add_confirmed`], with the bytes of one copy of all entries up to the last one; none if those are not
+    /// known. While somebody writes it is more by the next moment.
+    fn confirmed_and_length<'a>(
+        &'a self,
+        ledger: LedgerId,
+        metadata: &'a LedgerMetadata,
+    ) -> Told<'a, (i64, Option<u64>)> {
+        Box::pin(async move { Ok((self.last_add_confirmed(ledger, metadata).await?, None)) })
+    }
+
     /// Which entries of a ledger a bookie still has, whatever the metadata says. Empty if it does not know the ledger.
     /// Bookies with `DbLedgerStorage`, as Pulsar's have, cannot tell: an error after the deadline of an answer.
     fn entries_held<'a>(&'a self, bookie: &'a str, ledger: LedgerId) -> Told<'a, Held>;
@@ -148,6 +158,8 @@ struct Tail {
     last: Option<u64>,
     /// The newest that is known to be confirmed, or -1.
     confirmed: i64,
+    /// Bytes of all entries up to the last one that was read.
+    length: u64,
 }
 
 impl Tail {
@@ -155,6 +167,7 @@ impl Tail {
     const EMPTY: Tail = Tail {
         last: None,
         confirmed: -1,
+        length: 0,
     };
 
     fn and(self, other: Tail) -> Tail {
@@ -163,7 +176,13 @@ impl Tail {
             // What is confirmed is there, whoever has it.
             last: self.last.max(other.last).max(u64::try_from(confirmed).ok()),
             confirmed,
+            length: self.length.max(other.length),
         }
+    }
+
+    /// None where entries are known to be there of which none was read.
+    fn length(self) -> Option<u64> {
+        (0 < self.length || self.last.is_none()).then_some(self.length)
     }
 }
 
@@ -211,6 +230,7 @@ impl Inside {
         let mut tail = Tail::EMPTY.and(Tail {
             last: before,
             confirmed: before.and_then(|id| i64::try_from(id).ok()).unwrap_or(-1),
+            length: 0,
         });
         let mut answered = vec![false; segment.members.len()];
         let mut problems = Vec::new();
@@ -253,6 +273,7 @@ async fn tail_on(bookie: &Bookie, digest: &Digest, ledger: LedgerId) -> Result<T
         entry.map(|entry| Tail {
             last: Some(entry.id),
             confirmed: entry.confirmed,
+            length: u64::try_from(entry.length).unwrap_or(0),
         })
     };
     let last = match bookie.read_last(ledger).await {
@@ -272,8 +293,8 @@ async fn tail_on(bookie: &Bookie, digest: &Digest, ledger: LedgerId) -> Result<T
     if let Some(told) = &told.told {
         let confirmed = digest.open_confirmed(ledger, told);
         tail = tail.and(Tail {
-            last: None,
             confirmed: confirmed.map_err(|error| error.to_string())?,
+            ..Tail::EMPTY
         });
     }
     Ok(tail)
@@ -345,6 +366,25 @@ impl Entries for Inside {
             match metadata.state {
                 LedgerState::Closed => Ok(last.unwrap_or(-1)),
                 _ => Ok(self.tail(ledger, metadata).await?.confirmed),
+            }
+        })
+    }
+
+    fn confirmed_and_length<'a>(
+        &'a self,
+        ledger: LedgerId,
+        metadata: &'a LedgerMetadata,
+    ) -> Told<'a, (i64, Option<u64>)> {
+        Box::pin(async move {
+            match metadata.state {
+                LedgerState::Closed => {
+                    let confirmed = self.last_add_confirmed(ledger, metadata).await?;
+                    Ok((confirmed, Some(metadata.length)))
+                }
+                _ => {
+                    let tail = self.tail(ledger, metadata).await?;
+                    Ok((tail.confirmed, tail.length()))
+                }
             }
         })
     }

@@ -4,21 +4,21 @@
 
 use tokio::sync::watch;
 
-use super::history::{Around, References, Ruling, Span, Suspect, facts, suspected};
+use super::history::{Around, References, Ruling, Span, Suspect, facts, made, suspected};
 use super::name;
-use super::plan::LedgerId;
 use super::plan::class::{Class, Maker, Named, Rules, classify};
-use super::plan::evidence::{Known, Witness, compare};
+use super::plan::evidence::{Known, Vanished, Witness, compare};
+use super::plan::{LedgerId, Millis};
 use super::scan::{
-    ANY_NAMESPACE, COMPACTION, Inside, Ledger, OwnerKey, Part, Progress, Reading, ScanError,
-    ScanInfo, Step, numbers,
+    ANY_NAMESPACE, COMPACTION, Inside, KnownClusters, Ledger, OwnerKey, Part, Progress, PulsarId,
+    Reading, ScanError, ScanInfo, Step,
 };
 use super::state::State;
 use super::state::history::Outcome;
 use crate::cluster::ledger::LedgerState;
 
 /// Rows that are read, judged and prepared in one go: some megabytes.
-const CHUNK: usize = 4096;
+pub(super) const CHUNK: usize = 4096;
 
 /// Open ledgers whose bookies are asked about in one scan: each costs a read of metadata and some of bookies. The
 /// rest counts as written.
@@ -32,8 +32,13 @@ pub(super) struct Judge<'a> {
     pub(super) info: ScanInfo,
     pub(super) progress: &'a watch::Sender<Progress>,
     pub(super) asked: usize,
-    /// The numbers that the clusters of the last scan have in this one.
-    pub(super) numbers: Vec<Option<u16>>,
+    /// Who the clusters are, and which are no more.
+    pub(super) clusters: &'a [PulsarId],
+    pub(super) gone: &'a [String],
+    /// Those that were known before this scan.
+    pub(super) known: KnownClusters,
+    /// The newest transaction when the last scan ended, and when that was.
+    pub(super) before: Option<(i64, Millis)>,
 }
 
 /// What stands for ledgers of one owner; the next one asked about is often of the same.
@@ -50,17 +55,21 @@ fn ids_of(lost: &[(LedgerId, Witness)]) -> Vec<LedgerId> {
 impl Judge<'_> {
     pub(super) async fn all(mut self) -> Result<ScanInfo, ScanError> {
         self.state.begin_judging()?;
-        let before = self.state.last_scan()?.map(|info| info.clusters);
-        self.numbers = numbers(&before.unwrap_or_default(), &self.info.clusters);
+        self.known = self.state.clusters()?;
+        let before = self.state.last_scan()?;
+        self.before = before.and_then(|info| Some((info.transaction?, info.ended)));
+        self.info.vanished = Vanished::default();
         let references = self.references().await?;
-        self.owners(false).await?;
-        self.owners(true).await?;
+        self.owners(false, &references).await?;
+        self.owners(true, &references).await?;
+        self.owners_aside(&references).await?;
         self.ledgers(&references).await?;
-        self.state.complete(&self.info)?;
+        let known = self.known.after(self.clusters, self.gone);
+        self.state.complete(&self.info, &known)?;
         Ok(self.info)
     }
 
-    fn span(&self) -> Span {
+    pub(super) fn span(&self) -> Span {
         Span {
             began: self.info.began,
             ended: self.info.ended,
@@ -71,14 +80,8 @@ impl Judge<'_> {
         self.info.part.as_ref()
     }
 
-    /// An owner by the number that its cluster has now; none if that was not read, for then nothing follows for it.
-    fn renumbered(&self, mut key: OwnerKey) -> Option<OwnerKey> {
-        key.cluster = (*self.numbers.get(usize::from(key.cluster))?)?;
-        Some(key)
-    }
-
     /// Everything that anybody names, and the owners of a part.
-    async fn references(&self) -> Result<References, ScanError> {
+    async fn references(&mut self) -> Result<References, ScanError> {
         let mut references = References::default();
         let mut after = None;
         loop {
@@ -88,6 +91,7 @@ impl Judge<'_> {
             };
             after = Some(last.clone());
             for (_, reading) in &owners {
+                self.info.vanished.there += u64::from(!reading.seen.ledgers.is_empty());
                 references.add(&reading.seen.ledgers, &reading.moved, &reading.positions);
             }
             if let Some(part) = self.part() {
@@ -104,7 +108,7 @@ impl Judge<'_> {
     }
 
     /// What owners that were known let go.
-    async fn owners(&self, are_gone: bool) -> Result<(), ScanError> {
+    async fn owners(&mut self, are_gone: bool, references: &References) -> Result<(), ScanError> {
         let mut after = None;
         loop {
             let known = self.state.known_after(are_gone, after.as_ref(), CHUNK)?;
@@ -112,18 +116,30 @@ impl Judge<'_> {
                 return Ok(());
             };
             after = Some(last.clone());
-            let known = known.into_iter();
-            let known = known.filter_map(|(key, known)| Some((self.renumbered(key)?, known)));
-            let known: Vec<_> = known.collect();
-            let keys: Vec<_> = known.iter().map(|(key, _)| key).collect();
-            let now = self.state.owners(&keys)?;
             let mut outcome = Outcome::default();
-            for ((key, known), now) in known.into_iter().zip(now) {
-                self.owner(key, known, now, &mut outcome)?;
-            }
+            let known = self.renumbered(known, &mut outcome)?;
+            self.compared(known, references, &mut outcome)?;
             self.state.prepare(&outcome)?;
             tokio::task::yield_now().await;
         }
+    }
+
+    /// With what was read of each of them now.
+    pub(super) fn compared(
+        &mut self,
+        known: Vec<(OwnerKey, Known)>,
+        references: &References,
+        outcome: &mut Outcome,
+    ) -> Result<(), ScanError> {
+        let keys: Vec<_> = known.iter().map(|(key, _)| key).collect();
+        let now = self.state.owners(&keys)?;
+        for ((key, known), now) in known.into_iter().zip(now) {
+            if now.is_none() && self.leaves_some(&known, references)? {
+                self.info.vanished.gone += 1;
+            }
+            self.owner(key, known, now, outcome)?;
+        }
+        Ok(())
     }
 
     fn owner(
@@ -174,6 +190,14 @@ impl Judge<'_> {
         Ok(())
     }
 
+    /// An owner that is gone left ledgers that nobody names. In a tree that was copied the same path is another node, which
+    /// names them.
+    fn leaves_some(&self, known: &Known, references: &References) -> Result<bool, ScanError> {
+        let ids = known.seen.ledgers.iter().copied();
+        let ids: Vec<_> = ids.filter(|id| references.of(*id) != Named::Hard).collect();
+        Ok(self.state.are_the_same(&ids)?.contains(&true))
+    }
+
     fn are_judged(&self, lost: &[(LedgerId, Witness)]) -> Result<bool, ScanError> {
         let Some(part) = self.part() else {
             return Ok(true);
@@ -185,14 +209,6 @@ impl Judge<'_> {
             }
         }
         Ok(true)
-    }
-
-    fn renumbered_suspect(&self, suspect: Suspect) -> Suspect {
-        let witness = suspect.witness;
-        Suspect {
-            witness: witness.and_then(|(key, how)| Some((self.renumbered(key)?, how))),
-            ..suspect
-        }
     }
 
     async fn ledgers(&mut self, references: &References) -> Result<(), ScanError> {
@@ -224,8 +240,10 @@ impl Judge<'_> {
             }
             let ids: Vec<_> = unnamed.iter().map(|(ledger, ..)| ledger.id).collect();
             let known = self.state.suspects(&ids)?;
-            for ((ledger, named, is_in), (known, witness)) in unnamed.into_iter().zip(known) {
-                let known = known.map(|known| self.renumbered_suspect(known));
+            let aside = self.state.witnesses_aside(&ids)?;
+            let known = known.into_iter().zip(aside);
+            for ((ledger, named, is_in), (known, aside)) in unnamed.into_iter().zip(known) {
+                let (known, witness) = self.remembered(&ledger, known, aside, &mut outcome);
                 if is_in {
                     self.ledger(&ledger, named, (known, witness), &mut last, &mut outcome)
                         .await?;
@@ -255,22 +273,31 @@ impl Judge<'_> {
         last: &mut Option<Last>,
         outcome: &mut Outcome,
     ) -> Result<(), ScanError> {
-        let lac = self.confirmed(ledger).await?;
+        let end = self.confirmed(ledger).await?;
+        let lac = end.map(|(lac, _)| lac);
         let suspect = suspected(ledger, known, witness, lac, self.span());
         let around = self.around(ledger, last)?;
         let (all, began) = (self.info.all_clusters, self.info.began);
-        let facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
+        let mut facts = facts(ledger, named, Some(&suspect), lac, around, all, began);
+        facts.made = made(ledger, self.before);
         let (class, verdict) = classify(&facts, self.rules);
         let (ruling, why) = Ruling::of(verdict);
         if let Some(at) = Class::ALL.iter().position(|one| *one == class) {
             self.info.classes[at] += 1;
         }
+        let length = end.and_then(|(_, length)| length);
+        outcome
+            .lengths
+            .extend(length.map(|length| (ledger.id, length)));
         outcome.suspects.push((ledger.id, suspect));
         outcome.judged.push((ledger.id, class, ruling, why));
         Ok(())
     }
 
-    async fn confirmed(&mut self, ledger: &Ledger) -> Result<Option<i64>, ScanError> {
+    async fn confirmed(
+        &mut self,
+        ledger: &Ledger,
+    ) -> Result<Option<(i64, Option<u64>)>, ScanError> {
         let Some(inside) = &self.inside else {
             return Ok(None);
         };
@@ -304,6 +331,9 @@ impl Judge<'_> {
         let mut is_namespace_there = self.state.is_namespace(ANY_NAMESPACE)?;
         for name in name::namespaces(owner) {
             is_namespace_there |= self.state.is_namespace(name)?;
+            if ledger.maker == Maker::Schema {
+                is_namespace_there |= self.state.is_namespace_of_old(name)?;
+            }
         }
         let around = Around {
             is_owner_there: !there.is_empty(),

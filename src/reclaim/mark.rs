@@ -27,6 +27,8 @@ pub struct MarkOptions {
     pub confirmed: BTreeSet<LedgerId>,
     /// Only ledgers of this part.
     pub part: Option<Part>,
+    /// Also where so many owners are gone that it looks like lost metadata.
+    pub allow_vanished: bool,
     /// Otherwise nothing is written.
     pub execute: bool,
 }
@@ -45,6 +47,7 @@ impl Default for MarkOptions {
             classes: [Class::Trimmed, Class::OwnerGone, Class::Offloaded].into(),
             confirmed: BTreeSet::new(),
             part: None,
+            allow_vanished: false,
             execute: false,
         }
     }
@@ -107,7 +110,11 @@ async fn mark_all(
 ) -> Result<(), Stop> {
     let layout = acting.layout(last).await?;
     let standing = review(acting, last, options.execute, marked).await?;
-    let found = found(acting, last, layout, options, &standing, marked)?;
+    let mass = Stop::mass(last.vanished).filter(|_| !options.allow_vanished);
+    let mut found = found(acting, last, layout, options, &standing, marked)?;
+    if mass.is_some() {
+        found.retain(|(_, candidate, ..)| !candidate.class.is_of_absence());
+    }
     for some in found.chunks(BATCH) {
         let paths: Vec<_> = some.iter().map(|(.., path)| path.clone()).collect();
         let nodes = get_all(&*acting.ledgers.store, &paths).await;
@@ -148,7 +155,9 @@ async fn mark_all(
             acting.failpoints.reach(Failpoint::MarkDurable).await;
         }
     }
-    Ok(())
+    // The rest was marked; that these were not is said as long as somebody asks for them.
+    let mass = mass.filter(|_| options.classes.iter().any(|class| class.is_of_absence()));
+    mass.map_or(Ok(()), Err)
 }
 
 /// Ledgers that may be marked and are not yet, with the time of grace of their class and the path of their node.

@@ -11,6 +11,7 @@ mod histories;
 pub mod history;
 pub mod inside;
 mod judge;
+mod left_out;
 pub mod mark;
 mod name;
 pub mod plan;

@@ -8,7 +8,7 @@ use super::scan::Ledgers;
 use super::state::{State, StateError};
 use crate::clock::Clock;
 use crate::cluster::ledger::{Layout, LayoutError};
-use crate::cluster::store::{Kind, StoreError, create_with_parents};
+use crate::cluster::store::{Kind, Stat, StoreError, create_with_parents};
 
 /// Between our clock and that of the store: ages and times of grace are hours and days.
 pub(super) const MOST_SKEW: Millis = 60_000;
@@ -129,12 +129,12 @@ async fn text(ledgers: &Ledgers, name: &str) -> Result<String, PreflightError> {
 }
 
 /// Makes a node and takes it away again: it says whether writes are taken, and at what time.
-async fn clocks(
+pub(super) async fn clocks(
     ledgers: &Ledgers,
     root: &str,
     instance: &str,
     clock: &Clock,
-) -> Result<(), PreflightError> {
+) -> Result<Stat, PreflightError> {
     let path = format!("{root}/{instance}/reclaim/clock-{:016x}", fastrand::u64(..));
     let store = &*ledgers.store;
     let before = clock.now().wall.0;
@@ -152,7 +152,7 @@ async fn clocks(
         let seconds = apart / 1000;
         return Err(PreflightError::Clocks { seconds });
     }
-    Ok(())
+    Ok(stat)
 }
 
 #[cfg(test)]

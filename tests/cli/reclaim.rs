@@ -57,9 +57,11 @@ fn what_cannot_be_meant_is_refused_in_one_sentence() {
         (64, &["reclaim", "scan", "--topic", "orders"]),
         (64, &["reclaim", "report", "--class", "r9"]),
         (64, &["reclaim", "report", "--deletions", "--by", "owner"]),
+        (64, &["reclaim", "report", "--top", "ten"]),
         (64, &["reclaim", "mark", "--class", "r1,r8"]),
         (64, &["reclaim", "mark", "--grace", "soon"]),
         (64, &["reclaim", "undo"]),
+        (64, &["reclaim", "undo", "0x1f"]),
         (
             64,
             &["reclaim", "trim", "--broker-url", "pulsar://broker:6650"],
@@ -216,6 +218,7 @@ impl Cluster {
             clock: &self.clock,
             rules: &Rules::default(),
             is_leader: &|| true,
+            entries: None,
             failpoints: &Failpoints::default(),
         };
         let last = LastScan::read(state).unwrap();

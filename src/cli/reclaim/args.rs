@@ -111,6 +111,12 @@ pub struct ScanArguments {
     /// The live servers get no request at all. What is found so is a suspicion: mark and sweep ask the live servers.
     #[arg(long, value_name = "FILE", conflicts_with = "max_requests_per_second")]
     pub snapshot: Option<PathBuf>,
+    /// A Pulsar cluster that earlier scans read and that is no more; may be repeated
+    ///
+    /// Written like --pulsar-metadata. What is remembered of it is forgotten. If it is there after all, its ledgers will look as if
+    /// nobody named them.
+    #[arg(long, value_name = "URI=ROOT", value_parser = parse_gone)]
+    pub pulsar_gone: Vec<String>,
     /// What is shown; everything is read all the same.
     #[command(flatten)]
     pub part: PartArguments,
@@ -131,10 +137,10 @@ pub struct ReportArguments {
     /// Only these classes, separated by commas; see docs/reclaim.md
     #[arg(long = "class", value_name = "CLASS", value_delimiter = ',', value_parser = parse_class)]
     pub classes: Vec<Class>,
-    /// The largest so many, by bytes; 0 for all
+    /// The so many with the most bytes, deletable ones first; 0 for all
     ///
     /// Default: 20 for people, all for programs.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_top)]
     pub top: Option<usize>,
     /// What was deleted, when and on what evidence, oldest first
     #[arg(long, conflicts_with_all = ["by", "classes", "top", "marks", "namespaces", "topics"])]
@@ -162,6 +168,9 @@ pub struct MarkArguments {
     /// File with the numbers of ledgers of r4 that somebody has looked at: one a line, or 'report --by ledger --output csv'
     #[arg(long, value_name = "FILE")]
     pub confirmed: Option<PathBuf>,
+    /// Also where so many owners of ledgers are gone that it looks like lost metadata; they were deleted on purpose
+    #[arg(long)]
+    pub allow_vanished: bool,
     /// Do it; without this it is only said
     #[arg(long)]
     pub execute: bool,
@@ -197,6 +206,12 @@ pub struct SweepArguments {
     /// How much.
     #[command(flatten)]
     pub limits: LimitArguments,
+    /// Also where so many owners of ledgers are gone that it looks like lost metadata; they were deleted on purpose
+    #[arg(long)]
+    pub allow_vanished: bool,
+    /// Also where an owner names a ledger that does not exist; the reason goes into the log of deletions
+    #[arg(long, value_name = "REASON", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub allow_missing: Option<String>,
     /// Do it; without this it is only said
     #[arg(long)]
     pub execute: bool,
@@ -228,7 +243,7 @@ pub struct LimitArguments {
 #[derive(Debug, Args)]
 pub struct UndoArguments {
     /// Numbers of ledgers that were deleted by us
-    #[arg(value_name = "LEDGER_ID", required = true)]
+    #[arg(value_name = "LEDGER_ID", required = true, value_parser = parse_ledger)]
     pub ids: Vec<u64>,
     /// Do it; without this it is only said
     #[arg(long)]
@@ -355,14 +370,22 @@ enum Bad {
     Metadata,
     #[error("{0}")]
     Pulsar(String),
-    #[error("write TENANT/NAMESPACE")]
+    #[error("write TENANT/NAMESPACE, or TENANT/CLUSTER/NAMESPACE for one of version 1")]
     Namespace,
-    #[error("write persistent://TENANT/NAMESPACE/TOPIC")]
+    #[error(
+        "write persistent://TENANT/NAMESPACE/TOPIC, or with a cluster before the namespace for a name of version 1"
+    )]
     Topic,
     #[error("the classes are r0 to r8, see docs/reclaim.md")]
     Class,
     #[error("{0} is never deleted; write some of r1, r2, r3, r4, r5")]
     Kept(Class),
+    #[error(
+        "write the number of a ledger, for example 4711; 'reclaim report --deletions' names those that were deleted"
+    )]
+    Ledger,
+    #[error("write how many lines, for example 10, or 0 for all")]
+    Top,
     #[error("write a number with a unit, for example 6h or 30m")]
     Time,
     #[error("that is no time at all; write for example 6h")]
@@ -392,6 +415,12 @@ fn parse_pulsar(value: &str) -> Result<String, Bad> {
     }
 }
 
+/// As a cluster is called everywhere.
+fn parse_gone(value: &str) -> Result<String, Bad> {
+    let one = PulsarMetadata::parse(value).map_err(Bad::Pulsar)?;
+    Ok(one.name())
+}
+
 fn parse_namespace(value: &str) -> Result<String, Bad> {
     let parts: Vec<&str> = value.split('/').collect();
     match (2..=3).contains(&parts.len()) && parts.iter().all(|part| !part.is_empty()) {
@@ -403,8 +432,11 @@ fn parse_namespace(value: &str) -> Result<String, Bad> {
 /// As Pulsar's tools name it.
 fn parse_topic(value: &str) -> Result<String, Bad> {
     let name = value.strip_prefix("persistent://").unwrap_or(value);
-    let parts: Vec<&str> = name.splitn(3, '/').collect();
-    match parts.len() == 3 && parts.iter().all(|part| !part.is_empty()) {
+    let parts: Vec<&str> = name.splitn(4, '/').collect();
+    // The path of a node is written in another order.
+    let is_path = parts.get(2) == Some(&"persistent") && parts.len() == 4;
+    let is_name = (3..=4).contains(&parts.len()) && parts.iter().all(|part| !part.is_empty());
+    match is_name && !is_path {
         true => Ok(format!("persistent://{name}")),
         false => Err(Bad::Topic),
     }
@@ -421,6 +453,14 @@ fn parse_deletable(value: &str) -> Result<Class, Bad> {
         }
         class => Ok(class),
     }
+}
+
+fn parse_ledger(value: &str) -> Result<u64, Bad> {
+    value.parse().map_err(|_| Bad::Ledger)
+}
+
+fn parse_top(value: &str) -> Result<usize, Bad> {
+    value.parse().map_err(|_| Bad::Top)
 }
 
 fn parse_time(value: &str) -> Result<Duration, Bad> {

@@ -11,6 +11,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use tokio::time::timeout;
 
 use super::args::{ClusterArguments, StateArguments};
+use super::office::{ROOT, of_store};
+use super::same::{are_same, seem_same};
 use crate::cli::exit::{Exit, Failure};
 use crate::clock::Clock;
 use crate::cluster::bookie::{Bookies, Limits};
@@ -22,7 +24,7 @@ use crate::config::{
 use crate::document::shown;
 use crate::reclaim::inside::{Entries, Inside};
 use crate::reclaim::plan::{LedgerId, Millis};
-use crate::reclaim::scan::{Ledgers, Pulsar};
+use crate::reclaim::scan::{Ledgers, Pulsar, Shows};
 use crate::reclaim::state::{FILE, State, StateError};
 use crate::reclaim::undo::{Has, Holders};
 
@@ -40,8 +42,8 @@ pub(super) struct Cluster {
     pub(super) pulsars: Vec<Pulsar>,
     /// Every Pulsar cluster on these bookies was declared.
     pub(super) all_clusters: bool,
-    /// The time that the snapshot file shows, if it is one.
-    pub(super) snapshot_of: Option<Millis>,
+    /// What time the snapshot file shows, if it is one.
+    pub(super) snapshot_of: Option<Shows>,
     pub(super) clock: Clock,
     paced: Vec<Arc<Paced<ZooKeeper>>>,
     /// The bookies; none beside a snapshot file.
@@ -136,7 +138,10 @@ impl Cluster {
         in_one_file(&pulsars, zookeeper.map(|zookeeper| &*zookeeper.servers))?;
         let snapshot = snapshot(file)?;
         // A copy of an old file is new, and shows nothing new.
-        let shows = written(file)?.min(snapshot.newest());
+        let shows = Shows {
+            newest: snapshot.newest(),
+            written: written(file)?,
+        };
         let store: Arc<dyn MetaStore> = Arc::new(snapshot);
         let root = zookeeper.map_or(LEDGERS_ROOT, |zookeeper| zookeeper.ledgers_root.as_str());
         let ledgers = Ledgers {
@@ -168,6 +173,33 @@ impl Cluster {
             servers: None,
             config,
         })
+    }
+
+    /// A Pulsar cluster whose ZooKeeper is that of the ledgers under another name shares its session from now on: its owners and
+    /// the ledgers can be in one transaction. For sure if this is to act; else as far as it is seen without a write.
+    pub(super) async fn join(&mut self, acts: bool) -> Result<(), Failure> {
+        let root = (self.config.zookeeper.as_ref()).map_or(ROOT, |zookeeper| &*zookeeper.root);
+        for pulsar in &mut self.pulsars {
+            if Arc::ptr_eq(&pulsar.store, &self.ledgers.store) {
+                continue;
+            }
+            let (one, other) = (&*self.ledgers.store, &*pulsar.store);
+            let same = match acts {
+                true => are_same(one, other, &self.ledgers.root, root).await,
+                false => seem_same(one, other, &self.ledgers.root).await,
+            };
+            let same = same.map_err(|error| {
+                let what = format!(
+                    "cannot tell whether {} is the ledgers' ZooKeeper",
+                    pulsar.name
+                );
+                of_store(what, error)
+            })?;
+            if same {
+                pulsar.store = Arc::clone(&self.ledgers.store);
+            }
+        }
+        Ok(())
     }
 
     /// The ZooKeeper of the first Pulsar cluster in a session of its own, without a pace: how fast it answers is
@@ -308,7 +340,7 @@ fn state_dir(config: &ReclaimConfig) -> Result<PathBuf, Failure> {
 /// What went wrong with our own file.
 pub(super) fn of_state(error: StateError) -> Failure {
     let exit = match error {
-        StateError::InUse { .. } => Exit::FAILED,
+        StateError::InUse { .. } => Exit::Busy,
         StateError::Newer { .. } | StateError::Damaged { .. } => Exit::Data,
         StateError::Missing { .. } | StateError::File { .. } => Exit::Io,
     };
@@ -374,9 +406,8 @@ fn in_one_file(pulsars: &[PulsarMetadata], here: Option<&[String]>) -> Result<()
 }
 
 fn pulsar(metadata: &PulsarMetadata, store: Arc<dyn MetaStore>) -> Pulsar {
-    let servers = metadata.servers.join(",");
     Pulsar {
-        name: format!("zk://{servers}={}", metadata.root),
+        name: metadata.name(),
         store,
         root: metadata.root.clone(),
     }
@@ -412,8 +443,8 @@ async fn connected(store: &Store) -> Result<(), Failure> {
             let servers = store.servers.join(",");
             let seconds = FIRST_ANSWER.as_secs();
             let error = anyhow::anyhow!("no ZooKeeper of {servers} answered within {seconds} s");
-            let remedy = "look whether it runs and this machine may reach it; the log says why it \
-                          could not be connected to";
+            let remedy = "look whether it runs, has its quorum (a server in read-only mode is not asked, for it may be stale), \
+                          and this machine may reach it; the log says why it could not be connected to";
             Err(Failure::new(Exit::Unavailable, error).remedy(remedy))
         }
     }
@@ -427,7 +458,7 @@ fn snapshot(file: &Path) -> Result<SnapshotFile, Failure> {
     })
 }
 
-/// When the file was written: a snapshot shows the cluster as it was at some time until then.
+/// When the file was written, or copied: a snapshot shows the cluster as it was at some time until then.
 fn written(file: &Path) -> Result<Millis, Failure> {
     let modified = std::fs::metadata(file).and_then(|facts| facts.modified());
     let modified =

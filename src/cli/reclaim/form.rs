@@ -26,6 +26,10 @@ pub(super) enum Cell {
     Text(String),
     Count(u64),
     Bytes(u64),
+    /// So many, and perhaps more.
+    AtLeast(u64),
+    /// Counts by what they count.
+    Counts(Vec<(String, u64)>),
     /// A moment; people read how long ago that was.
     Time(Millis),
     Flag(bool),
@@ -197,6 +201,8 @@ impl Cell {
             Cell::Text(text) => printable(text),
             Cell::Count(count) => count.to_string(),
             Cell::Bytes(bytes) => bytes_text(*bytes),
+            Cell::AtLeast(bytes) => bytes_text(*bytes) + "+",
+            Cell::Counts(counts) => listed(counts),
             Cell::Time(at) => age(*at, now),
             Cell::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
             Cell::Nothing => "-".to_owned(),
@@ -206,7 +212,11 @@ impl Cell {
     fn json(&self) -> Value {
         match self {
             Cell::Text(text) => text.as_str().into(),
-            Cell::Count(number) | Cell::Bytes(number) => (*number).into(),
+            Cell::Count(number) | Cell::Bytes(number) | Cell::AtLeast(number) => (*number).into(),
+            Cell::Counts(counts) => {
+                let counts = counts.iter().cloned();
+                Value::Object(counts.map(|(what, count)| (what, count.into())).collect())
+            }
             Cell::Time(at) => moment(*at).into(),
             Cell::Flag(flag) => (*flag).into(),
             Cell::Nothing => Value::Null,
@@ -216,12 +226,18 @@ impl Cell {
     fn plain(&self) -> String {
         match self {
             Cell::Text(text) => text.clone(),
-            Cell::Count(number) | Cell::Bytes(number) => number.to_string(),
+            Cell::Count(number) | Cell::Bytes(number) | Cell::AtLeast(number) => number.to_string(),
+            Cell::Counts(counts) => listed(counts),
             Cell::Time(at) => moment(*at),
             Cell::Flag(flag) => flag.to_string(),
             Cell::Nothing => String::new(),
         }
     }
+}
+
+fn listed(counts: &[(String, u64)]) -> String {
+    let counts = counts.iter().map(|(what, count)| format!("{count} {what}"));
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 /// How long ago, or in what time.

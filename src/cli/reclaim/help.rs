@@ -29,7 +29,8 @@ Read which ledgers there are and who names them, and say what each is.
 
 First all ledgers are listed and read, and only then everybody who names ledgers, so that what is named at any time \
 since is seen to be. What cannot be read or understood ends the scan, and a scan that ended so proves nothing. A scan that was \
-stopped goes on where it was within six hours. Nothing is written but our own state file. With --namespace or \
+stopped goes on where it was within six hours. Nothing is written but our own state file, and a node below \
+/dirkeeper that goes at once: it says whether the clocks agree, without which nothing is proved. With --namespace or \
 --topic everything is read all the same; the table shows the part.";
 
 pub(super) const SCAN_END: &str = "\
@@ -48,18 +49,24 @@ permitted (ACL), 78 not this cluster, or a kind of metadata that is not supporte
 pub(super) const REPORT: &str = "\
 Show what the last scan found, without a request to anybody.
 
-Bytes are those of all copies, from the ledgers' own metadata; of a ledger that is not closed they are not known. What is \
-deletable may be marked now, what waits needs more time or more scans, and the rest is kept.";
+Bytes are those of all copies, from the ledgers' own metadata. That says nothing of a ledger that is not closed: a scan asks the \
+bookies about those that nobody names, and a + marks what is at least so much; UNKNOWN counts those without an answer. In lines for programs \
+open and unknown say so. What is deletable may be marked now, what waits needs more time or more scans, and the rest is kept.";
 
 pub(super) const REPORT_END: &str = "\
 Examples:
   dirkeeper reclaim report
   dirkeeper reclaim report --by namespace --class r1,r2,r3
       Who leaves the most behind
+  dirkeeper reclaim report --by owner --top 10
+      The ten worst, by what could be deleted
   dirkeeper reclaim report --by ledger --class r4 --output csv > r4.csv
       Every ledger of a class, to be looked at before --class r4
   dirkeeper reclaim report --deletions --output json
-      The log of what was deleted, with the evidence";
+      The log of what was deleted, with the evidence
+
+Exit codes: 0 shown, 1 there is no complete scan, or another command works with the state, 65 the state is damaged or of a newer
+version, 74 there is no state.";
 
 pub(super) const MARK: &str = "\
 First phase: mark what may be deleted once its grace has passed.
@@ -74,14 +81,18 @@ Examples:
   dirkeeper reclaim mark --execute
   dirkeeper reclaim mark --class r3 --namespace shop/orders --execute
       A part first
-  dirkeeper reclaim report --marks";
+  dirkeeper reclaim report --marks
+
+Exit codes: 0 done, 1 there is no complete scan, another one is at work, or something was not as it should be: it is said, 69 ZooKeeper
+not reachable, 77 not permitted (ACL), 78 not the cluster that was scanned.";
 
 pub(super) const SWEEP: &str = "\
 Second phase: look at each mark once more, and delete.
 
 Of each mark whose grace has passed the ledger, its owner and all cursors are read again. Only if it is the same \
 ledger, and still named by nobody, it is deleted: in one transaction that also checks that its owner did not \
-change. A mark that somebody names again is dropped. What was deleted is kept for 30 days, for undo.";
+change. A mark that somebody names again is dropped. What was deleted is kept for 30 days, for undo. It takes a \
+scan that began after the mark and within the last day.";
 
 pub(super) const SWEEP_END: &str = "\
 Examples:
@@ -111,12 +122,23 @@ Let the brokers trim topics that nobody has loaded.
 A topic is trimmed by the broker that has it loaded; one that nobody uses is never loaded, and keeps what is long expired. \
 From the metadata those are found that have ledgers older than retention and time to live allow. The broker is \
 asked to trim each, and decides by itself; a topic that was loaded by that is unloaded again. Topics that are in use are left alone. \
-One process at a time does this.";
+One process at a time does this.
+
+Without --execute it says which topics would be visited, what is expected of it now and of a second visit one retention later, and why; \
+brokers are asked only what loads no topic. Before a visit the topic's own retention and time to live are asked for. \
+A pass that was cut off is gone on with behind the last topic that was dealt with, if it was cut off within a day. When ZooKeeper or the \
+brokers answer slower than at first, it goes slower, and says so.";
 
 pub(super) const TRIM_END: &str = "\
 Examples:
   dirkeeper reclaim trim --broker-url http://broker:8080
-  dirkeeper reclaim trim --broker-url http://broker:8080 --namespace shop/orders --execute";
+      Which topics would be visited, and why
+  dirkeeper reclaim trim --broker-url http://broker:8080 --namespace shop/orders --execute
+      A part first
+  dirkeeper reclaim trim --broker-url https://broker:8443 --broker-token-file /etc/dirkeeper/token --execute --output json
+
+Exit codes: 0 every candidate was dealt with, 1 it ended early, or another one is at work, 64 it is not said where ZooKeeper or a
+broker is, 69 one of them not reachable, 77 not permitted (ACL, 401, 403), 78 not this cluster.";
 
 pub(super) const RUN: &str = "\
 Do all of it again and again: scan, mark, sweep, trim.
@@ -132,4 +154,7 @@ Examples:
   dirkeeper reclaim run --execute --trim-interval 1d --broker-url http://broker:8080 \\
       --textfile /var/lib/prometheus/node-exporter/dirkeeper_reclaim.prom
   dirkeeper reclaim run --once --execute
-      For a timer of the system";
+      For a timer of the system
+
+Exit codes: 0 a signal ended it, or with --once all was done, 64 it is not said where ZooKeeper or, for trims, a broker is, 77 not
+permitted, 78 not this cluster; what time may heal is logged and tried again, and with --once ends it with 1, 65, 69 or 74.";

@@ -1,11 +1,14 @@
 //! `reclaim report`: what is known already, from our own file, without a request to anybody.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 
 use super::args::{By, Form, ReportArguments};
 use super::cluster::{known_state, load, of_state};
 use super::form::{Cell, Column, Table, moment};
 use super::report::{Question, Report};
+use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
 use crate::clock::Clock;
@@ -13,13 +16,18 @@ use crate::reclaim::plan::Millis;
 use crate::reclaim::state::State;
 use crate::reclaim::state::marks::{Evidence, Mark, Phase};
 
+/// How long a file that is in use is waited for, and how often it is looked at: a short command is over by then, and nobody who
+/// asked for a report waits longer without being told.
+const TRIES: u64 = 10;
+const BETWEEN_TRIES: Duration = Duration::from_secs(1);
+
 /// Rows that people are shown.
 const MOST: usize = 100;
 
 /// `reclaim report`.
 pub(super) fn report(arguments: &ReportArguments) -> Result<Exit, Failure> {
     let config = load(None, &arguments.state)?;
-    let state = known_state(&config)?;
+    let state = block_on::<_, Failure>(patiently(BETWEEN_TRIES, || known_state(&config)))?;
     let now = Clock::start().now().wall.0;
     if arguments.deletions {
         deletions(&state, arguments.output, now)?;
@@ -35,6 +43,27 @@ pub(super) fn report(arguments: &ReportArguments) -> Result<Exit, Failure> {
         judged(&state, question, now)?.print(arguments.output, now)?;
     }
     Ok(Exit::Ok)
+}
+
+/// Waits for whoever has the file: between two steps of `run`, and after a short command, it is free.
+async fn patiently(
+    between: Duration,
+    mut open: impl FnMut() -> Result<State, Failure>,
+) -> Result<State, Failure> {
+    let mut tries = 0;
+    loop {
+        match open() {
+            Err(failure) if failure.exit == Exit::Busy && tries < TRIES => {
+                if tries == 0 {
+                    let seconds = TRIES * between.as_secs();
+                    eprintln!("dirkeeper: waiting up to {seconds} s: {}", failure.error);
+                }
+                tries += 1;
+                tokio::time::sleep(between).await;
+            }
+            other => return other,
+        }
+    }
 }
 
 /// The last scan as a table.
@@ -181,4 +210,36 @@ fn deletions(state: &State, form: Form, now: Millis) -> Result<(), Failure> {
         ..Table::default()
     };
     table.print(form, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_report_waits_and_then_says_who_has_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || State::open(dir.path()).map_err(of_state);
+        let soon = Duration::from_millis(1);
+        let mut state = Some(open().unwrap());
+        let refused = patiently(soon, open).await.unwrap_err();
+        assert_eq!(refused.exit.code(), 75);
+        let who = format!("process {}", std::process::id());
+        assert!(
+            refused.error.to_string().contains(&who),
+            "{}",
+            refused.error
+        );
+        // It is free before the wait is over.
+        let mut tries = 0;
+        let opened = patiently(soon, || {
+            tries += 1;
+            if tries == TRIES {
+                state.take();
+            }
+            open()
+        });
+        opened.await.unwrap();
+        assert_eq!(tries, TRIES);
+    }
 }

@@ -29,12 +29,14 @@ const LARGEST: u64 = 64 << 20;
 /// `reclaim mark`.
 pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
     block_on::<_, Failure>(async {
-        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut cluster = Cluster::open(&arguments.cluster).await?;
+        cluster.join(arguments.execute).await?;
         let state = cluster.state()?;
-        let last = last_scan(&cluster, &state)?;
+        let last = last_scan(&cluster, &state).await?;
         let confirmed = arguments.confirmed.as_deref().map(confirmed).transpose()?;
         let options = MarkOptions {
             confirmed: confirmed.unwrap_or_default(),
+            allow_vanished: arguments.allow_vanished,
             ..mark_options(
                 &cluster.config,
                 &arguments.choice,
@@ -62,15 +64,20 @@ pub(super) fn mark(arguments: &MarkArguments) -> Result<Exit, Failure> {
 /// `reclaim sweep`.
 pub(super) fn sweep(arguments: &SweepArguments) -> Result<Exit, Failure> {
     block_on::<_, Failure>(async {
-        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut cluster = Cluster::open(&arguments.cluster).await?;
+        cluster.join(arguments.execute).await?;
         let state = cluster.state()?;
-        let last = last_scan(&cluster, &state)?;
-        let options = sweep_options(
-            &cluster.config,
-            &arguments.limits,
-            &arguments.part,
-            arguments.execute,
-        );
+        let last = last_scan(&cluster, &state).await?;
+        let options = SweepOptions {
+            allow_vanished: arguments.allow_vanished,
+            allow_missing: arguments.allow_missing.clone(),
+            ..sweep_options(
+                &cluster.config,
+                &arguments.limits,
+                &arguments.part,
+                arguments.execute,
+            )
+        };
         let whose = whose(&state)?;
         let office = office(&cluster, &state, arguments.execute).await?;
         let choice = ChoiceArguments::default();
@@ -146,6 +153,7 @@ pub(super) fn mark_options(
         classes,
         confirmed: BTreeSet::new(),
         part: part.part(),
+        allow_vanished: false,
         execute,
     }
 }

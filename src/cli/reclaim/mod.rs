@@ -12,6 +12,7 @@ mod passes;
 mod progress;
 mod report;
 mod run;
+mod same;
 mod scan;
 mod textfile;
 mod trim;

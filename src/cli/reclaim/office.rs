@@ -19,6 +19,7 @@ use crate::reclaim::failpoint::Failpoints;
 use crate::reclaim::plan::Millis;
 use crate::reclaim::plan::class::Rules;
 use crate::reclaim::preflight::{PreflightError, preflight};
+use crate::reclaim::scan::{KnownClusters, PulsarId, ScanError, identity};
 use crate::reclaim::state::State;
 
 /// How long the lock is waited for: the lock of a command that was killed stands until its session of 10 s has ended; one
@@ -26,7 +27,7 @@ use crate::reclaim::state::State;
 const LOCK: Duration = Duration::from_secs(15);
 
 /// Where locks are kept unless the configuration says otherwise.
-const ROOT: &str = "/dirkeeper";
+pub(super) const ROOT: &str = "/dirkeeper";
 
 /// The right to act, as far as it is needed.
 pub(super) struct Office {
@@ -61,7 +62,9 @@ impl Office {
         let campaign = campaign(store, &path, &who, &leads);
         match timeout(LOCK, campaign).await {
             Ok(leader) => {
-                let leader = leader.map_err(|error| of_store("the lock of reclaim", error))?;
+                let leader = leader.map_err(|error| {
+                    of_store("cannot take the lock of reclaim".to_owned(), error)
+                })?;
                 Ok(Office::of(leader))
             }
             Err(_) => {
@@ -88,6 +91,7 @@ impl Office {
             clock: &cluster.clock,
             rules,
             is_leader,
+            entries: cluster.entries(),
             failpoints: &self.failpoints,
         }
     }
@@ -105,33 +109,76 @@ impl Office {
     }
 }
 
+/// Where our nodes are.
+pub(super) fn root(cluster: &Cluster) -> &str {
+    let zookeeper = cluster.config.zookeeper.as_ref();
+    zookeeper.map_or(ROOT, |zookeeper| zookeeper.root.as_str())
+}
+
 /// Looks at the cluster, and says where its lock is.
 pub(super) async fn lock_path(cluster: &Cluster, state: &State) -> Result<String, Failure> {
-    let zookeeper = cluster.config.zookeeper.as_ref();
-    let root = zookeeper.map_or(ROOT, |zookeeper| zookeeper.root.as_str());
+    let root = root(cluster);
     let ready = preflight(state, &cluster.ledgers, root, &cluster.clock).await;
     let ready = ready.map_err(of_preflight)?;
     Ok(format!("{root}/{}/reclaim/leader", ready.instance))
 }
 
 /// The last complete scan, of the clusters that are named now.
-pub(super) fn last_scan(cluster: &Cluster, state: &State) -> Result<LastScan, Failure> {
-    let Some(info) = state.last_scan().map_err(of_state)? else {
+pub(super) async fn last_scan(cluster: &Cluster, state: &State) -> Result<LastScan, Failure> {
+    if state.last_scan().map_err(of_state)?.is_none() {
         let error = anyhow::anyhow!("there is no complete scan to go by");
         return Err(Failure::new(Exit::FAILED, error).remedy("run 'dirkeeper reclaim scan' first"));
-    };
-    let named: Vec<&str> = cluster
-        .pulsars
-        .iter()
-        .map(|one| one.name.as_str())
-        .collect();
-    if info.clusters != named {
-        let (then, now) = (info.clusters.join(", "), named.join(", "));
-        let error = anyhow::anyhow!("the last scan read {then}, and now {now} is named");
-        let remedy = "name the same Pulsar clusters in the same order, or scan again";
-        return Err(Failure::new(Exit::Config, error).remedy(remedy));
+    }
+    let mut now = Vec::new();
+    for pulsar in &cluster.pulsars {
+        let read = identity(pulsar).await;
+        let one = read.map_err(|error| of_store(format!("cannot read {}", pulsar.name), error))?;
+        // One that is not there is not the one that was.
+        now.push(one.unwrap_or_else(|| PulsarId {
+            key: String::new(),
+            name: pulsar.name.clone(),
+        }));
+    }
+    let known = state.clusters().map_err(of_state)?;
+    same_clusters(&known, &now)?;
+    for (pulsar, (then, now)) in cluster.pulsars.iter().zip(known.read.iter().zip(&now)) {
+        let live = then.is_live_as(now, pulsar).await;
+        if !live.map_err(|error| of_store(format!("cannot read {}", now.name), error))? {
+            let error = ScanError::Copy {
+                cluster: now.name.clone(),
+                before: then.name.clone(),
+            };
+            return Err(Failure::new(Exit::Config, error));
+        }
     }
     LastScan::read(state).map_err(of_state)
+}
+
+/// The last scan read all that is known, which is what is named now.
+fn same_clusters(known: &KnownClusters, now: &[PulsarId]) -> Result<(), Failure> {
+    let names = |ids: &[PulsarId]| {
+        let names: Vec<&str> = ids.iter().map(|one| one.name.as_str()).collect();
+        names.join(", ")
+    };
+    if !known.left_out.is_empty() {
+        let left_out = names(&known.left_out);
+        let error =
+            anyhow::anyhow!("the last scan did not read {left_out}, which earlier ones read");
+        let remedy = "scan with all Pulsar clusters named, or say with 'scan --pulsar-gone' which is no more";
+        return Err(Failure::new(Exit::Config, error).remedy(remedy));
+    }
+    let are_same = known.read.len() == now.len()
+        && (known.read.iter().zip(now)).all(|(then, now)| then.is(now));
+    if are_same {
+        return Ok(());
+    }
+    let (then, now) = (names(&known.read), names(now));
+    let error = match then == now {
+        true => anyhow::anyhow!("what is at {now} was made anew since the last scan read it"),
+        false => anyhow::anyhow!("the last scan read {then}, and now {now} is named"),
+    };
+    let remedy = "name the same Pulsar clusters in the same order, or scan again";
+    Err(Failure::new(Exit::Config, error).remedy(remedy))
 }
 
 /// How much evidence it takes, by configuration and command line.
@@ -161,27 +208,27 @@ pub(super) fn exit_of(error: &StoreError) -> Exit {
     }
 }
 
-fn of_store(what: &str, error: StoreError) -> Failure {
+pub(super) fn of_store(what: String, error: StoreError) -> Failure {
     let exit = exit_of(&error);
-    Failure::new(
-        exit,
-        anyhow::Error::new(error).context(format!("cannot take {what}")),
-    )
+    Failure::new(exit, anyhow::Error::new(error).context(what))
 }
 
 fn of_preflight(error: PreflightError) -> Failure {
-    let exit = match &error {
-        PreflightError::Store { source, .. } | PreflightError::NoWrites { source } => {
-            exit_of(source)
-        }
+    Failure::new(of_looking(&error), error)
+}
+
+/// The code of what keeps one from acting.
+pub(super) fn of_looking(error: &PreflightError) -> Exit {
+    match error {
+        PreflightError::Store { source, .. } => exit_of(source),
+        PreflightError::NoWrites { .. } => Exit::Unavailable,
         PreflightError::NoAuth { .. } => Exit::NotPermitted,
         PreflightError::Layout(_)
         | PreflightError::NoInstance { .. }
         | PreflightError::OtherCluster { .. } => Exit::Config,
         PreflightError::Clocks { .. } => Exit::FAILED,
         PreflightError::State(_) => Exit::Io,
-    };
-    Failure::new(exit, error)
+    }
 }
 
 /// Why marking or sweeping ended early.
@@ -192,9 +239,66 @@ pub(super) fn of_stop(stop: Stop) -> Failure {
         Stop::Layout(_) | Stop::Instance { .. } => Exit::Config,
         Stop::NotLeader
         | Stop::Future { .. }
+        | Stop::Old { .. }
+        | Stop::Vanished { .. }
         | Stop::Enough { .. }
         | Stop::Missing { .. }
+        | Stop::Ours { .. }
         | Stop::StillThere { .. } => Exit::FAILED,
     };
     Failure::new(exit, stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(words: &[&str]) -> Vec<PulsarId> {
+        let one = |word: &&str| {
+            let (key, name) = word.split_once(' ').unwrap();
+            PulsarId {
+                key: key.to_owned(),
+                name: name.to_owned(),
+            }
+        };
+        words.iter().map(one).collect()
+    }
+
+    #[test]
+    fn what_is_named_is_what_was_scanned() {
+        let known = |left_out: &[&str]| KnownClusters {
+            read: ids(&["1-1 zk://a:1=", "2-2 zk://b:1="]),
+            left_out: ids(left_out),
+        };
+        let told = |known: &KnownClusters, now: &[&str]| match same_clusters(known, &ids(now)) {
+            Ok(()) => "taken".to_owned(),
+            Err(failure) => format!("{} {}", failure.exit.code(), failure.error),
+        };
+        let (all, part) = (known(&[]), known(&["3-3 zk://c:1="]));
+        let same = ["1-1 zk://a:1=", "2-2 zk://b:1="];
+        let lines = [
+            told(&all, &same),
+            // By another name.
+            told(&all, &["1-1 zk://x:1=", "2-2 zk://b:1="]),
+            told(&all, &["2-2 zk://b:1=", "1-1 zk://a:1="]),
+            told(&all, &same[..1]),
+            told(&all, &["1-1 zk://a:1=", "9-9 zk://b:1="]),
+            told(&part, &same),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        taken
+        taken
+        78 the last scan read zk://a:1=, zk://b:1=, and now zk://b:1=, zk://a:1= is named
+        78 the last scan read zk://a:1=, zk://b:1=, and now zk://a:1= is named
+        78 what is at zk://a:1=, zk://b:1= was made anew since the last scan read it
+        78 the last scan did not read zk://c:1=, which earlier ones read
+        ");
+    }
+
+    #[test]
+    fn a_zookeeper_that_takes_no_writes_is_not_available() {
+        let source = StoreError::Other("NotReadOnly".to_owned());
+        let failure = of_preflight(PreflightError::NoWrites { source });
+        assert_eq!(failure.exit.code(), 69);
+    }
 }

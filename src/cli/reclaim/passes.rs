@@ -7,6 +7,7 @@ use super::cluster::{Cluster, of_state};
 use super::known::by_class;
 use super::report::Report;
 use super::textfile::Textfile;
+use super::trim;
 use crate::cli::exit::Failure;
 use crate::health::moment::Timestamp;
 use crate::metrics::{ClassFacts, ReclaimFacts, ScanFacts, render_reclaim};
@@ -17,11 +18,15 @@ use crate::reclaim::state::marks::Phase;
 /// The steps, in their order.
 const STEPS: [&str; 4] = ["scan", "mark", "sweep", "trim"];
 
+/// Time between two trims, if any are wanted.
+pub(super) fn trim_interval(cluster: &Cluster, arguments: &RunArguments) -> Option<Duration> {
+    arguments.trim_interval.or(cluster.config.trim_interval)
+}
+
 /// Counts since the start of the process.
 pub(super) struct Passes {
     facts: ReclaimFacts,
     textfile: Option<Textfile>,
-    trim_interval: Option<Duration>,
     trimmed_at: Option<Duration>,
 }
 
@@ -35,7 +40,6 @@ impl Passes {
                 ..ReclaimFacts::default()
             },
             textfile: textfile.map(|path| Textfile::new(path, arguments.once)),
-            trim_interval: arguments.trim_interval,
             trimmed_at: None,
         }
     }
@@ -67,17 +71,26 @@ impl Passes {
         self.facts.trimmed += count;
     }
 
-    /// A trim is wanted, and the last one was long enough ago.
-    pub(super) fn trim_is_due(&mut self, cluster: &Cluster) -> bool {
-        let Some(interval) = self.trim_interval.or(cluster.config.trim_interval) else {
-            return false;
+    /// A trim is wanted, and the last one was long enough ago, or was cut off. What a dry run did is forgotten with it.
+    pub(super) fn trim_is_due(
+        &mut self,
+        cluster: &Cluster,
+        state: &State,
+        arguments: &RunArguments,
+    ) -> Result<bool, Failure> {
+        let interval = trim_interval(cluster, arguments);
+        let Some(interval) = interval.filter(|interval| !interval.is_zero()) else {
+            return Ok(false);
         };
+        if arguments.execute {
+            return trim::is_due(cluster, state, arguments, interval);
+        }
         let now = cluster.clock.elapsed();
-        let due = !interval.is_zero() && self.trimmed_at.is_none_or(|last| last + interval <= now);
+        let due = self.trimmed_at.is_none_or(|last| last + interval <= now);
         if due {
             self.trimmed_at = Some(now);
         }
-        due
+        Ok(due)
     }
 
     /// What the last scan found.

@@ -1,17 +1,18 @@
-//! How far a scan is, on standard error: one line that changes on a terminal, a line of the log now and then
+//! How far a scan or a trim is, on standard error: one line that changes on a terminal, a line of the log now and then
 //! elsewhere. A signal that asks for an end ends the work between two steps.
 
 use std::future::Future;
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::interval;
 
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::span;
 use crate::clock::Clock;
+use crate::health::words::bytes_text;
 use crate::reclaim::scan::{Progress, Step};
+use crate::reclaim::trim::TrimProgress;
 use crate::shutdown::{Request, Signals};
 
 /// A person sees that it moves.
@@ -30,7 +31,7 @@ pub(super) struct Watcher {
 }
 
 /// The state of one step.
-struct Pace {
+pub(super) struct Pace {
     step: Step,
     began: Duration,
     done: u64,
@@ -53,8 +54,7 @@ impl Watcher {
     pub(super) async fn follow<T>(
         &mut self,
         work: impl Future<Output = T>,
-        progress: &watch::Receiver<Progress>,
-        requests: impl Fn() -> u64,
+        mut line: impl FnMut(Duration) -> String,
     ) -> Result<T, Failure> {
         let mut ticks = interval(if self.is_terminal {
             ON_TERMINAL
@@ -62,12 +62,6 @@ impl Watcher {
             IN_LOG
         });
         ticks.tick().await;
-        let mut pace = Pace {
-            step: Step::default(),
-            began: self.clock.elapsed(),
-            done: 0,
-            requests: requests(),
-        };
         tokio::pin!(work);
         loop {
             tokio::select! {
@@ -82,10 +76,7 @@ impl Watcher {
                     let remedy = "the next one goes on where this one was";
                     return Err(Failure::new(Exit::FAILED, error).remedy(remedy));
                 },
-                _ = ticks.tick() => {
-                    let now = *progress.borrow();
-                    self.show(&pace.line(now, self.clock.elapsed(), requests()));
-                }
+                _ = ticks.tick() => self.show(&line(self.clock.elapsed())),
             }
         }
     }
@@ -108,7 +99,17 @@ impl Watcher {
 }
 
 impl Pace {
-    fn line(&mut self, progress: Progress, now: Duration, requests: u64) -> String {
+    /// Nothing is done yet.
+    pub(super) fn new(now: Duration, requests: u64) -> Pace {
+        Pace {
+            step: Step::default(),
+            began: now,
+            done: 0,
+            requests,
+        }
+    }
+
+    pub(super) fn line(&mut self, progress: Progress, now: Duration, requests: u64) -> String {
         if progress.step != self.step {
             *self = Pace {
                 step: progress.step,
@@ -117,13 +118,7 @@ impl Pace {
                 requests,
             };
         }
-        let spent = now.saturating_sub(self.began).as_secs_f64().max(0.001);
-        let per_second = |count: u64| {
-            // Counts are far below 2^53.
-            #[allow(clippy::cast_precision_loss)]
-            let count = count as f64;
-            count / spent
-        };
+        let per_second = |count: u64| rate(count, now.saturating_sub(self.began));
         let done = progress.done;
         let mut line = format!("{}: {done}", words(progress.step));
         if let Some(all) = progress.all.filter(|all| 0 < *all) {
@@ -134,13 +129,63 @@ impl Pace {
             line.push_str(&format!(", {rate:.0} requests/s"));
         }
         let things = per_second(done.saturating_sub(self.done));
-        if let (Some(all), true) = (progress.all, 0.0 < things) {
-            #[allow(clippy::cast_precision_loss)]
-            let left = Duration::from_secs_f64(all.saturating_sub(done) as f64 / things);
-            line.push_str(&format!(", {} left", span(left.as_secs())));
+        if let Some(all) = progress.all {
+            line.push_str(&left(all.saturating_sub(done), things));
         }
         line
     }
+}
+
+/// Of a trim: from the first topic that this process saw.
+pub(super) fn trim_line(progress: &TrimProgress, spent: Duration) -> String {
+    let TrimProgress {
+        topics,
+        before,
+        candidates,
+        visited,
+        ledgers,
+        gained,
+        ..
+    } = progress;
+    let mut line = format!("trimming: {topics}");
+    if let Some(all) = progress.all.filter(|all| 0 < *all) {
+        line.push_str(&format!(
+            " of {all} topics ({} %)",
+            (topics * 100 / all).min(100)
+        ));
+    }
+    let gained = bytes_text(*gained);
+    line.push_str(&format!(
+        ", {candidates} candidates, {visited} visited, {ledgers} ledgers less ({gained})"
+    ));
+    let things = rate(topics.saturating_sub(*before), spent);
+    if 0.0 < things {
+        line.push_str(&format!(", {things:.1} topics/s"));
+    }
+    if let Some(all) = progress.all {
+        line.push_str(&left(all.saturating_sub(*topics), things));
+    }
+    if let Some(why) = &progress.slowed {
+        line.push_str(&format!("; slower: {why}"));
+    }
+    line
+}
+
+fn rate(count: u64, spent: Duration) -> f64 {
+    // Counts are far below 2^53.
+    #[allow(clippy::cast_precision_loss)]
+    let count = count as f64;
+    count / spent.as_secs_f64().max(0.001)
+}
+
+/// Nothing where nothing is done yet.
+fn left(count: u64, per_second: f64) -> String {
+    if per_second <= 0.0 {
+        return String::new();
+    }
+    #[allow(clippy::cast_precision_loss)]
+    let left = Duration::from_secs_f64(count as f64 / per_second);
+    format!(", {} left", span(left.as_secs()))
 }
 
 fn words(step: Step) -> &'static str {
@@ -158,13 +203,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_rate_part_and_time_left() {
-        let mut pace = Pace {
-            step: Step::List,
-            began: Duration::ZERO,
-            done: 0,
-            requests: 0,
+    fn a_trim_tells_what_it_saw_and_did_and_why_it_is_slow() {
+        let second = Duration::from_secs;
+        let begun = TrimProgress::default();
+        let resumed = TrimProgress {
+            topics: 12_000,
+            before: 10_000,
+            all: Some(20_000),
+            candidates: 40,
+            done: 35,
+            visited: 30,
+            ledgers: 71,
+            gained: 5 << 30,
+            slowed: Some("ZooKeeper answers in 400 ms instead of 10 ms: 4 times slower".to_owned()),
         };
+        let lines = [
+            trim_line(&begun, second(0)),
+            trim_line(&resumed, second(1000)),
+        ];
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        trimming: 0, 0 candidates, 0 visited, 0 ledgers less (0 B)
+        trimming: 12000 of 20000 topics (60 %), 40 candidates, 30 visited, 71 ledgers less (5.0 GiB), 2.0 topics/s, 1 h 6 m left; slower: ZooKeeper answers in 400 ms instead of 10 ms: 4 times slower
+        ");
+    }
+
+    #[test]
+    fn a_line_has_rate_part_and_time_left() {
+        let mut pace = Pace::new(Duration::ZERO, 0);
         let progress = |step, done, all| Progress { step, done, all };
         let second = Duration::from_secs;
         let lines = [

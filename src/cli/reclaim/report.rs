@@ -15,10 +15,21 @@ use crate::reclaim::state::Stored;
 /// Rows for people, unless they ask for more: a screen.
 const TOP: usize = 20;
 
-/// Of all copies; none while it is not closed.
+/// Of all copies: of a ledger that is not closed at least so many, or none if no bookie told how many.
 fn bytes(row: &Stored) -> Option<u64> {
-    let closed = row.state == LedgerState::Closed;
-    closed.then(|| row.length.saturating_mul(row.copies.into()))
+    let length = match row.state {
+        LedgerState::Closed => Some(row.length),
+        _ => row.told,
+    };
+    length.map(|length| length.saturating_mul(row.copies.into()))
+}
+
+/// Of those that are not all closed there may be more.
+fn weight(bytes: u64, open: u64) -> Cell {
+    match open {
+        0 => Cell::Bytes(bytes),
+        _ => Cell::AtLeast(bytes),
+    }
 }
 
 /// What is added up for a line.
@@ -26,9 +37,13 @@ fn bytes(row: &Stored) -> Option<u64> {
 struct Sum {
     ledgers: u64,
     bytes: u64,
-    /// Whose bytes are not known.
+    /// Not closed.
     open: u64,
+    /// And nobody told how many bytes they have.
+    unknown: u64,
     deletable: u64,
+    /// Of those the ones that are not closed.
+    deletable_open: u64,
     deletable_bytes: u64,
     waiting: u64,
     made: Option<(Millis, Millis)>,
@@ -39,10 +54,13 @@ impl Sum {
         self.ledgers += 1;
         let bytes = bytes(row);
         self.bytes = self.bytes.saturating_add(bytes.unwrap_or_default());
-        self.open += u64::from(bytes.is_none());
+        let open = u64::from(row.state != LedgerState::Closed);
+        self.open += open;
+        self.unknown += u64::from(bytes.is_none());
         match row.ruling {
             Ruling::Deletable => {
                 self.deletable += 1;
+                self.deletable_open += open;
                 let all = self
                     .deletable_bytes
                     .saturating_add(bytes.unwrap_or_default());
@@ -125,6 +143,8 @@ impl Report {
         let deletable = self.classes.iter().map(|sum| sum.deletable).sum();
         let bytes = self.classes.iter().map(|sum| sum.deletable_bytes).sum();
         let waiting = self.classes.iter().map(|sum| sum.waiting).sum();
+        let open = self.classes.iter().map(|sum| sum.open).sum();
+        let unknown = self.classes.iter().map(|sum| sum.unknown).sum();
         let (columns, rows) = match self.question.by {
             By::Class => by_class(&self.classes),
             By::Ledger => (LEDGER.to_vec(), largest(self.ledgers)),
@@ -144,6 +164,7 @@ impl Report {
             table.most = 0;
             table.rows.truncate(if top == 0 { usize::MAX } else { top });
         }
+        table.after.extend(not_closed(open, unknown));
         table.after.extend(next(scan, deletable, bytes, waiting));
         table
     }
@@ -176,10 +197,11 @@ const fn column(key: &'static str, heading: &'static str) -> Column {
 }
 
 /// The columns of every sum.
-const SUM: [Column; 8] = [
+const SUM: [Column; 9] = [
     column("ledgers", "LEDGERS"),
     column("bytes", "BYTES"),
     column("open", "OPEN"),
+    column("unknown", "UNKNOWN"),
     column("deletable", "DELETABLE"),
     column("deletableBytes", "BYTES"),
     column("waiting", "WAITING"),
@@ -187,9 +209,10 @@ const SUM: [Column; 8] = [
     column("newest", "NEWEST"),
 ];
 
-const LEDGER: [Column; 7] = [
+const LEDGER: [Column; 8] = [
     column("ledger", "LEDGER"),
     column("class", "CLASS"),
+    column("state", "STATE"),
     column("bytes", "BYTES"),
     column("made", "AGE"),
     column("verdict", "VERDICT"),
@@ -209,10 +232,11 @@ fn cells(sum: &Sum) -> [Cell; SUM.len()] {
     };
     [
         sum.ledgers.into(),
-        Cell::Bytes(sum.bytes),
+        weight(sum.bytes, sum.open),
         sum.open.into(),
+        sum.unknown.into(),
         sum.deletable.into(),
-        Cell::Bytes(sum.deletable_bytes),
+        weight(sum.deletable_bytes, sum.deletable_open),
         sum.waiting.into(),
         oldest,
         newest,
@@ -236,7 +260,7 @@ fn by_class(sums: &[Sum; Class::ALL.len()]) -> (Vec<Column>, Vec<Vec<Cell>>) {
 fn groups(groups: HashMap<String, Sum>) -> Vec<Vec<Cell>> {
     let mut groups: Vec<(String, Sum)> = groups.into_iter().collect();
     groups.sort_by(|(one, a), (other, b)| {
-        let weight = |sum: &Sum| (sum.deletable_bytes, sum.bytes);
+        let weight = |sum: &Sum| (sum.deletable_bytes, sum.bytes, sum.ledgers);
         weight(b).cmp(&weight(a)).then_with(|| one.cmp(other))
     });
     let rows = groups.into_iter().map(|(name, sum)| {
@@ -258,6 +282,11 @@ fn ledger(row: &Stored) -> Vec<Cell> {
         Ruling::Wait => "wait",
         Ruling::Deletable => "deletable",
     };
+    let (state, open) = match row.state {
+        LedgerState::Closed => ("closed", 0),
+        LedgerState::InRecovery => ("in recovery", 1),
+        LedgerState::Open => ("open", 1),
+    };
     let reason = match row.why.as_str() {
         "" => Cell::Nothing,
         why => why.into(),
@@ -269,7 +298,8 @@ fn ledger(row: &Stored) -> Vec<Cell> {
     vec![
         row.id.into(),
         row.class.name().into(),
-        bytes(row).map_or(Cell::Nothing, Cell::Bytes),
+        state.into(),
+        bytes(row).map_or(Cell::Nothing, |bytes| weight(bytes, open)),
         Cell::Time(row.made),
         verdict.into(),
         owner,
@@ -315,6 +345,17 @@ fn heading(scan: &ScanInfo, now: Millis) -> String {
     .replace("  ", " ")
 }
 
+/// What the numbers leave open.
+fn not_closed(open: u64, unknown: u64) -> Option<String> {
+    (open != 0).then(|| {
+        format!(
+            "{open} are not closed, so that the metadata does not say how large they are: of {} a bookie did, + marks \
+             what is at least so much; of {unknown} it is not known",
+            open - unknown
+        )
+    })
+}
+
 /// What to do now, in a line or two.
 fn next(scan: &ScanInfo, deletable: u64, bytes: u64, waiting: u64) -> Vec<String> {
     let mut lines = Vec::new();
@@ -358,6 +399,8 @@ mod tests {
             clusters: vec!["zk://a:1=".to_owned()],
             part: None,
             is_snapshot: false,
+            vanished: Default::default(),
+            transaction: None,
             classes: [0; Class::ALL.len()],
         }
     }
@@ -369,6 +412,7 @@ mod tests {
             version: 0,
             made: 90 * DAY,
             length: id << 20,
+            told: None,
             copies: 2,
             state: LedgerState::Closed,
             maker: Maker::Topic,
@@ -395,7 +439,14 @@ mod tests {
             maker: Maker::Foreign,
             ..stored(5, Class::Foreign, Ruling::Keep, "")
         };
+        let recovered = Stored {
+            state: LedgerState::InRecovery,
+            length: 0,
+            told: Some(6 << 20),
+            ..stored(6, Class::Trimmed, Ruling::Deletable, topic)
+        };
         vec![
+            recovered,
             stored(1, Class::Referenced, Ruling::Keep, topic),
             stored(2, Class::Trimmed, Ruling::Deletable, topic),
             stored(

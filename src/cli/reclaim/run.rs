@@ -21,6 +21,7 @@ use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cluster::leader::campaign;
 use crate::config::LogLevel;
+use crate::reclaim::acting::Stop;
 use crate::reclaim::state::State;
 
 /// The longest wait after a pass that failed: what keeps a ZooKeeper from answering is mostly over by then.
@@ -34,7 +35,11 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
     let _log = app::start_log(LogLevel::Info);
     block_on::<_, Failure>(async {
-        let cluster = Cluster::open(&arguments.cluster).await?;
+        let mut cluster = Cluster::open(&arguments.cluster).await?;
+        trim::check(&cluster, arguments)?;
+        if arguments.execute {
+            cluster.join(true).await?;
+        }
         let mut runner = Runner {
             watcher: Watcher::new(cluster.clock.clone())?,
             passes: Passes::new(arguments),
@@ -176,7 +181,7 @@ impl Runner<'_> {
         let mut tries = 1;
         loop {
             match self.cluster.state() {
-                Err(failure) if failure.exit == Exit::FAILED && tries < TRIES => {
+                Err(failure) if failure.exit == Exit::Busy && tries < TRIES => {
                     self.watcher.until_stop(sleep(BETWEEN_TRIES)).await?;
                     tries += 1;
                 }
@@ -185,8 +190,16 @@ impl Runner<'_> {
         }
     }
 
-    /// One pass. What a step failed at is counted, and ends the pass.
+    /// One pass, and another at once as long as its scan grew old while it deleted.
     async fn pass(&mut self, office: &Office) -> Result<(), End> {
+        while self.part_of_pass(office).await? == Passed::ScanIsOld {
+            tracing::info!("the scan is a day old by now: scanning again");
+        }
+        Ok(())
+    }
+
+    /// What a step failed at is counted, and ends the pass.
+    async fn part_of_pass(&mut self, office: &Office) -> Result<Passed, End> {
         let (arguments, cluster) = (self.arguments, self.cluster);
         let state = self.state().await?;
         if arguments.execute {
@@ -197,31 +210,24 @@ impl Runner<'_> {
                 .await?
                 .map_err(End::Failed)?;
         }
-        let part = arguments.part.part();
-        let scanned = scan_once(cluster, &state, part, &mut self.watcher).await;
-        if self.watcher.is_stopped {
-            return Err(End::Stopped);
-        }
-        let scanned = self.passes.step("scan", cluster, scanned)?;
-        let info = scanned.info;
-        tracing::info!(
-            ledgers = info.ledgers,
-            owners = info.owners,
-            requests = info.requests,
-            "scanned"
-        );
-        self.passes.take_scan(&state).map_err(End::Failed)?;
-        self.passes.publish(cluster, office.holds());
+        let resumed = self.scan(&state, office).await?;
 
-        let last = last_scan(cluster, &state).map_err(End::Failed)?;
+        let last = last_scan(cluster, &state).await.map_err(End::Failed)?;
         let (choice, execute) = (&arguments.choice, arguments.execute);
         let options = mark_options(&cluster.config, choice, &arguments.part, execute);
         let work = mark_with(cluster, &state, office, choice, &last, &options);
         let marked = self.watcher.until_stop(work).await?;
         let (count, dropped) = (marked.marked.len(), marked.dropped.len());
         tracing::info!(executed = execute, marked = count, dropped, "marked");
+        // What rests on owners that are there goes on; that others are gone is said at the end.
+        let is_partial = matches!(marked.stopped, Some(Stop::Vanished { .. }));
         let ended = marked.stopped.map_or(Ok(()), |stop| Err(of_stop(stop)));
-        self.passes.step("mark", cluster, ended)?;
+        let ended = self.passes.step("mark", cluster, ended);
+        let (partial, whole) = match is_partial {
+            true => (ended, Ok(())),
+            false => (Ok(()), ended),
+        };
+        whole?;
 
         let options = sweep_options(&cluster.config, &arguments.limits, &arguments.part, execute);
         let work = sweep_with(cluster, &state, office, choice, &last, &options);
@@ -238,18 +244,55 @@ impl Runner<'_> {
         if execute {
             self.passes.deleted(deleted);
         }
+        self.passes.take_marks(&state).map_err(End::Failed)?;
+        if matches!(swept.stopped, Some(Stop::Old { .. })) && (deleted + dropped != 0 || resumed) {
+            return Ok(Passed::ScanIsOld);
+        }
         let ended = swept.stopped.map_or(Ok(()), |stop| Err(of_stop(stop)));
         self.passes.step("sweep", cluster, ended)?;
-        self.passes.take_marks(&state).map_err(End::Failed)?;
+        partial?;
 
-        if self.passes.trim_is_due(cluster) {
-            let work = trim::trim_once(cluster, &state, office, arguments);
-            let trimmed = self.watcher.until_stop(work).await?;
+        let is_due = self.passes.trim_is_due(cluster, &state, arguments);
+        if is_due.map_err(End::Failed)? {
+            let work = trim::trim_once(cluster, &state, office, arguments, &mut self.watcher);
+            let trimmed = work.await;
+            if self.watcher.is_stopped {
+                return Err(End::Stopped);
+            }
             let count = self.passes.step("trim", cluster, trimmed)?;
             self.passes.trimmed(count);
         }
-        Ok(())
+        Ok(Passed::All)
     }
+
+    /// Scans; says whether it went on with a scan that was interrupted.
+    async fn scan(&mut self, state: &State, office: &Office) -> Result<bool, End> {
+        let cluster = self.cluster;
+        let part = self.arguments.part.part();
+        let scanned = scan_once(cluster, state, part, &[], &mut self.watcher).await;
+        if self.watcher.is_stopped {
+            return Err(End::Stopped);
+        }
+        let scanned = self.passes.step("scan", cluster, scanned)?;
+        let info = scanned.info;
+        tracing::info!(
+            ledgers = info.ledgers,
+            owners = info.owners,
+            requests = info.requests,
+            "scanned"
+        );
+        self.passes.take_scan(state).map_err(End::Failed)?;
+        self.passes.publish(cluster, office.holds());
+        Ok(scanned.resumed)
+    }
+}
+
+/// What a pass came to.
+#[derive(Debug, PartialEq, Eq)]
+enum Passed {
+    All,
+    /// It ended early, after it had got on.
+    ScanIsOld,
 }
 
 impl From<Failure> for End {

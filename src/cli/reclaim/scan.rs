@@ -5,8 +5,8 @@ use tokio::sync::watch;
 use super::args::ScanArguments;
 use super::cluster::{Cluster, of_state};
 use super::known::{by_class, judged};
-use super::office::{exit_of, rules};
-use super::progress::Watcher;
+use super::office::{exit_of, of_looking, root, rules};
+use super::progress::{Pace, Watcher};
 use super::{args::ChoiceArguments, log};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
@@ -23,8 +23,8 @@ pub(super) fn scan(arguments: &ScanArguments) -> Result<Exit, Failure> {
         };
         let state = cluster.state()?;
         let mut watcher = Watcher::new(cluster.clock.clone())?;
-        let part = arguments.part.part();
-        let scanned = scan_once(&cluster, &state, part.clone(), &mut watcher).await?;
+        let (part, gone) = (arguments.part.part(), &arguments.pulsar_gone);
+        let scanned = scan_once(&cluster, &state, part.clone(), gone, &mut watcher).await?;
         if scanned.resumed {
             eprintln!("dirkeeper: went on with a scan that was interrupted");
         }
@@ -39,13 +39,16 @@ pub(super) async fn scan_once(
     cluster: &Cluster,
     state: &State,
     part: Option<Part>,
+    gone: &[String],
     watcher: &mut Watcher,
 ) -> Result<Scanned, Failure> {
     let (progress, receiver) = watch::channel(Progress::default());
     let options = Options {
         all_clusters: cluster.all_clusters,
+        gone: gone.to_vec(),
         part,
         snapshot_of: cluster.snapshot_of,
+        clock_root: Some(root(cluster).to_owned()),
         rules: rules(&cluster.config, &ChoiceArguments::default()),
         ..Options::default()
     };
@@ -55,9 +58,9 @@ pub(super) async fn scan_once(
         entries: cluster.entries(),
     };
     let work = scan_with(state, sources, &options, &cluster.clock, &progress);
-    let scanned = watcher
-        .follow(work, &receiver, || cluster.requests())
-        .await?;
+    let mut pace = Pace::new(cluster.clock.elapsed(), cluster.requests());
+    let line = |now| pace.line(*receiver.borrow(), now, cluster.requests());
+    let scanned = watcher.follow(work, line).await?;
     scanned.map_err(of_scan)
 }
 
@@ -71,12 +74,19 @@ fn of_scan(error: ScanError) -> Failure {
         | ScanError::NoInstance { .. }
         | ScanError::OtherCluster { .. }
         | ScanError::NotNamed { .. }
+        | ScanError::Rebuilt { .. }
+        | ScanError::Twice { .. }
+        | ScanError::Copy { .. }
         | ScanError::NoPulsar { .. } => Exit::Config,
         ScanError::Ledger { .. }
         | ScanError::Owner { .. }
         | ScanError::TooMany { .. }
         | ScanError::TooDeep { .. } => Exit::Data,
-        ScanError::OldSnapshot => Exit::FAILED,
+        ScanError::OldSnapshot
+        | ScanError::Dated { .. }
+        | ScanError::Backwards { .. }
+        | ScanError::SetBack => Exit::FAILED,
+        ScanError::Clock(error) => of_looking(error),
         ScanError::State(_) => match error {
             ScanError::State(error) => return of_state(error),
             _ => Exit::Io,

@@ -80,6 +80,12 @@ impl Stage {
         self.inside.last_add_confirmed(LEDGER, &self.metadata).await
     }
 
+    async fn length(&self) -> Result<(i64, Option<u64>), InsideError> {
+        self.inside
+            .confirmed_and_length(LEDGER, &self.metadata)
+            .await
+    }
+
     async fn read(&self, entry: u64) -> Result<Option<Vec<u8>>, InsideError> {
         self.inside.read(LEDGER, &self.metadata, entry).await
     }
@@ -157,6 +163,7 @@ async fn an_open_ledger_ends_where_the_last_of_its_bookies_says() {
         (Ok(None), Ok(-1))
     );
     assert_eq!(stage.end().await, Ok(Vec::new()));
+    assert_eq!(stage.length().await, Ok((-1, Some(0))));
     stage.write(0..1);
     assert_eq!(
         (stage.last().await, stage.confirmed().await),
@@ -168,6 +175,9 @@ async fn an_open_ledger_ends_where_the_last_of_its_bookies_says() {
         (stage.last().await, stage.confirmed().await),
         (Ok(Some(5)), Ok(4))
     );
+    // What the header of the last entry says.
+    let length = payload(5).len() as u64;
+    assert_eq!(stage.length().await, Ok((4, Some(length))));
     // Either may be the last one after a recovery.
     assert_eq!(stage.end().await, Ok(vec![payload(4), payload(5)]));
     let told = Digest::new(DigestType::Crc32c, b"").seal_confirmed(LEDGER, 5);
@@ -245,4 +255,17 @@ async fn what_a_bookie_still_has() {
     assert!(other.unwrap().is_empty());
     stage.bookies[1].fail(501);
     insta::assert_snapshot!(stage.told(held(1).await), @"it is not known which entries of ledger 7 are on b: it answered EIO");
+}
+
+#[tokio::test]
+async fn the_length_is_unknown_where_entries_are_and_none_was_read() {
+    let mut stage = stage().await;
+    // Of a segment that nobody has written to yet, the entries before it are elsewhere.
+    stage.metadata.segments[0].first_entry = 8;
+    assert_eq!(stage.length().await, Ok((7, None)));
+    stage.write(8..10);
+    let length = payload(9).len() as u64;
+    assert_eq!(stage.length().await, Ok((8, Some(length))));
+    stage.bookies.iter().for_each(|bookie| bookie.fail(101));
+    assert!(stage.length().await.is_err(), "nobody answered");
 }

@@ -126,6 +126,12 @@ impl Class {
         }
     }
 
+    /// It rests on somebody not being there, or not naming it, which lost metadata looks like.
+    #[must_use]
+    pub fn is_of_absence(self) -> bool {
+        matches!(self, Class::OwnerGone | Class::NeverListed | Class::NoOwner)
+    }
+
     /// The class of that name.
     #[must_use]
     pub fn named(name: &str) -> Option<Class> {

@@ -4,6 +4,13 @@
 
 use super::{LedgerId, Millis};
 
+/// One in so many owners may be gone: people delete topics, and a namespace at once. More of them look like metadata that
+/// was lost, half restored, or read at the wrong place.
+const ONE_IN: u64 = 5;
+
+/// Fewer owners than this say nothing: in a small cluster somebody tidied up.
+const FEW: u64 = 10;
+
 /// A node that names ledgers, as one scan saw it: a topic, a cursor, the locator of a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen {
@@ -56,6 +63,25 @@ pub enum Witness {
         /// Since when, and how often that was seen.
         absence: Absence,
     },
+}
+
+/// How many owners are gone and have left ledgers behind that nobody names, of all that are known. Those of earlier scans
+/// count until their ledgers are gone too: an empty tree that is scanned again is no smaller loss.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vanished {
+    /// Gone.
+    pub gone: u64,
+    /// Still there, and naming ledgers.
+    pub there: u64,
+}
+
+impl Vanished {
+    /// So many that none of them is believed.
+    #[must_use]
+    pub fn is_mass(self) -> bool {
+        let all = self.gone.saturating_add(self.there);
+        FEW <= self.gone && all < self.gone.saturating_mul(ONE_IN)
+    }
 }
 
 impl Known {
@@ -121,7 +147,10 @@ fn trimmed(before: &Seen, now: &Seen, at: Millis) -> Vec<(LedgerId, Witness)> {
         to: now.version,
         at,
     };
+    // Numbers of ledgers rise, and the oldest go first. A list that names older ones than those that it has lost may be an old one
+    // that somebody wrote back.
+    let oldest = now.ledgers.first();
     let lost = before.ledgers.iter();
-    let lost = lost.filter(|id| now.ledgers.binary_search(id).is_err());
+    let lost = lost.filter(|id| oldest.is_none_or(|oldest| *id < oldest));
     lost.map(|id| (*id, witness)).collect()
 }

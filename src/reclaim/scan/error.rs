@@ -2,10 +2,11 @@
 
 use thiserror::Error;
 
-use super::LedgerId;
+use super::{LedgerId, Millis};
 use crate::cluster::ledger::{LayoutError, MetadataError};
 use crate::cluster::pulsar::PulsarError;
 use crate::cluster::store::StoreError;
+use crate::reclaim::preflight::PreflightError;
 use crate::reclaim::state::StateError;
 
 /// Why a scan ended without a result.
@@ -80,16 +81,71 @@ pub enum ScanError {
     },
     /// A cluster less than before.
     #[error(
-        "{cluster} was read by the last scan and is not named now, so that all of its ledgers would look as if nobody named them: \
-         name it too, or another --state-dir if it is no more"
+        "{cluster} was read by an earlier scan and is not named now, so that all of its ledgers would look as if nobody named \
+         them: name it too, or say with --pulsar-gone that it is no more"
     )]
     NotNamed {
         /// Which cluster.
         cluster: String,
     },
+    /// Another cluster by the name of one that was read before.
+    #[error(
+        "what is at {cluster} was made anew since an earlier scan read it, so that what is remembered is of another Pulsar cluster: \
+         say with --pulsar-gone that it is no more"
+    )]
+    Rebuilt {
+        /// Its name.
+        cluster: String,
+    },
+    /// One cluster, two names.
+    #[error("{one} and {other} are the same Pulsar cluster: name it once")]
+    Twice {
+        /// The first name.
+        one: String,
+        /// The second.
+        other: String,
+    },
+    /// What another place held, and nobody lives there.
+    #[error(
+        "{cluster} holds what {before} held, and no broker is registered there: it may be a copy that was left behind, so name one \
+         of the old servers too, or scan while a broker runs"
+    )]
+    Copy {
+        /// Its name now.
+        cluster: String,
+        /// Its name at an earlier scan.
+        before: String,
+    },
     /// A file that shows nothing new.
     #[error("the snapshot is not newer than the last scan, so that nothing new follows from it")]
     OldSnapshot,
+    /// A file whose dates contradict each other.
+    #[error(
+        "the dates of the snapshot file are {seconds} s apart (a node in it is newer than the file, or the file newer than our \
+         clock), so it is not known what time it shows"
+    )]
+    Dated {
+        /// How far.
+        seconds: i64,
+    },
+    /// Our clock was wrong, or is.
+    #[error(
+        "by our clock the last scan ended {millis} ms from now, so it was wrong then or is now: set it, or take another --state-dir \
+         if it was wrong then"
+    )]
+    Backwards {
+        /// How far.
+        millis: Millis,
+    },
+    /// The store has forgotten.
+    #[error(
+        "the metadata store was set back to a time before the last scan, so what is remembered does not hold: take another \
+         --state-dir"
+    )]
+    SetBack,
+    /// The clocks, or they cannot be seen.
+    #[error(transparent)]
+    Clock(#[from] PreflightError),
     /// A ledger.
     #[error("ledger {id} at {path} cannot be understood")]
     Ledger {
@@ -149,7 +205,8 @@ impl ScanError {
     pub fn is_resumable(&self) -> bool {
         match self {
             ScanError::Unreachable { .. } | ScanError::State(_) => true,
-            ScanError::Store { source, .. } => source.is_open(),
+            ScanError::Store { source, .. }
+            | ScanError::Clock(PreflightError::Store { source, .. }) => source.is_open(),
             _ => false,
         }
     }

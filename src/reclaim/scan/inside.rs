@@ -125,15 +125,15 @@ impl Inside<'_> {
         Ok(None)
     }
 
-    /// The newest entry of an open ledger that is known to be confirmed; none if that is not known.
+    /// The newest entry of an open ledger that is known to be confirmed, and its length so far; none if that is not known.
     pub(in crate::reclaim) async fn confirmed(
         &self,
         ledger: LedgerId,
-    ) -> Result<Option<i64>, ScanError> {
+    ) -> Result<Option<(i64, Option<u64>)>, ScanError> {
         let Some(metadata) = self.metadata(ledger).await? else {
             return Ok(None);
         };
-        let confirmed = self.entries.last_add_confirmed(ledger, &metadata).await;
+        let confirmed = self.entries.confirmed_and_length(ledger, &metadata).await;
         Ok(confirmed.ok())
     }
 

@@ -1,7 +1,7 @@
 //! Which ledgers there are, and what each of them says of itself.
 
 use super::reach::Reach;
-use super::{BATCH, Ledger, Ledgers, Pulsar, Scan, ScanError};
+use super::{BATCH, Ledger, Ledgers, Scan, ScanError};
 use crate::cluster::ledger::{Layout, LedgerMetadata};
 use crate::cluster::pulsar::Component;
 use crate::cluster::store::{READS_AT_ONCE, Stat};
@@ -36,20 +36,6 @@ pub(super) async fn instance(ledgers: &Ledgers, reach: &Reach<'_>) -> Result<Str
             path: ledgers.root.clone(),
         }),
     }
-}
-
-/// Each of the clusters is one.
-pub(super) async fn is_pulsar(pulsars: &[Pulsar], reach: &Reach<'_>) -> Result<(), ScanError> {
-    for pulsar in pulsars {
-        let top = format!("{}{}", pulsar.root, Tree::Topics.path());
-        if reach.get(&*pulsar.store, &top).await?.is_none() {
-            return Err(ScanError::NoPulsar {
-                cluster: pulsar.name.clone(),
-                root: pulsar.root.clone(),
-            });
-        }
-    }
-    Ok(())
 }
 
 pub(super) fn limited(path: &str, names: &[String]) -> Result<(), ScanError> {
@@ -106,11 +92,8 @@ pub(in crate::reclaim) fn path(ledgers: &Ledgers, layout: Layout, id: LedgerId) 
 impl Scan<'_> {
     /// The ids of all ledgers.
     pub(super) async fn list(&mut self) -> Result<(), ScanError> {
-        loop {
-            let folders = self.state.folders(Tree::Ledgers, 0, READS_AT_ONCE)?;
-            if folders.is_empty() {
-                return Ok(());
-            }
+        let mut folders = self.first(Tree::Ledgers, 0, READS_AT_ONCE)?;
+        while !folders.is_empty() {
             let root = &self.sources.ledgers.root;
             let paths: Vec<_> = folders
                 .iter()
@@ -129,9 +112,10 @@ impl Scan<'_> {
                 self.waiting.done.push(folder);
             }
             self.told(None);
-            // The next folders are taken from the disk.
-            self.commit()?;
+            self.committed()?;
+            folders = self.next(Tree::Ledgers, 0, READS_AT_ONCE)?;
         }
+        Ok(())
     }
 
     fn child(&mut self, folder: &Folder, name: &str) {
@@ -141,10 +125,12 @@ impl Scan<'_> {
             self.waiting.ids.push(id);
             self.running.listed += 1;
         } else if self.layout.is_above(below) {
-            self.waiting.folders.push(Folder {
+            let below = Folder {
                 path: child,
                 ..folder.clone()
-            });
+            };
+            self.found.push(below.clone());
+            self.waiting.folders.push(below);
         }
     }
 

@@ -11,6 +11,7 @@ mod ledgers;
 mod owners;
 mod part;
 mod reach;
+mod time;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +21,22 @@ use tokio::sync::watch;
 use super::inside::Entries;
 use super::judge::Judge;
 use super::plan::class::{Class, Maker, Rules};
-use super::plan::evidence::Seen;
+use super::plan::evidence::{Seen, Vanished};
 use super::plan::{HOUR, LedgerId, Millis};
 use super::state::State;
-use super::state::scan::{Batch, Running};
+use super::state::scan::{Batch, Folder, Running, Tree};
 use crate::clock::Clock;
 use crate::cluster::ledger::LedgerState;
 use crate::cluster::store::MetaStore;
-pub(super) use clusters::numbers;
+pub use clusters::{KnownClusters, PulsarId, identity};
+pub(super) use clusters::{is_gone, number};
 pub use error::ScanError;
 pub(super) use inside::Inside;
 pub(super) use owners::{ANY_NAMESPACE, COMPACTION, reading};
 pub use part::Part;
 use reach::Reach;
+pub use time::Shows;
+use time::Times;
 
 /// Nodes read in one go: some seconds of work at the usual pace, and little to lose.
 const BATCH: usize = 512;
@@ -89,12 +93,17 @@ pub struct Options {
     pub rules: Rules,
     /// Every Pulsar cluster on these bookies was declared.
     pub all_clusters: bool,
+    /// Pulsar clusters, by name, that earlier scans read and that are no more: what is remembered of them is forgotten.
+    pub gone: Vec<String>,
     /// Judge the ledgers of this part only. Everything is read all the same, for whoever names a ledger may be anywhere; what is
     /// remembered of the rest stays as it is.
     pub part: Option<Part>,
     /// The store is a file that shows the cluster as it was then. One that is not newer than the last scan adds nothing, and is
     /// refused.
-    pub snapshot_of: Option<Millis>,
+    pub snapshot_of: Option<Shows>,
+    /// Where a node is made and taken away, to see that the clock of the store and ours agree, as `/dirkeeper`. Without it no
+    /// clock is looked at.
+    pub clock_root: Option<String>,
     /// How long the store may be out of reach; [`PATIENCE`] if none is given.
     pub patience: Option<Duration>,
 }
@@ -210,6 +219,11 @@ pub struct ScanInfo {
     pub part: Option<Part>,
     /// It was read from a file that showed the cluster so.
     pub is_snapshot: bool,
+    /// Owners that are gone and have left ledgers.
+    pub vanished: Vanished,
+    /// The newest transaction of the ledgers' store when everything had been read, if that is known: what was made by a
+    /// later one was made later, whatever its date says.
+    pub transaction: Option<i64>,
     /// Judged ledgers of each class, in the order of [`Class::ALL`].
     pub classes: [u64; Class::ALL.len()],
 }
@@ -259,12 +273,21 @@ struct Scan<'a> {
     reach: &'a Reach<'a>,
     progress: &'a watch::Sender<Progress>,
     layout: crate::cluster::ledger::Layout,
+    /// Who the clusters are.
+    clusters: Vec<PulsarId>,
     running: Running,
+    times: Times<'a>,
+    /// The newest one, when all had been read.
+    transaction: Option<i64>,
     /// Calls of those who ran before it was interrupted.
     requests_before: u64,
     resumed: bool,
     waiting: Batch,
     committed: Duration,
+    /// Folders that were found in the tree that is walked, to be walked next without being fetched from the disk.
+    found: Vec<Folder>,
+    /// Others of that tree are on the disk only.
+    more: bool,
 }
 
 impl<'a> Scan<'a> {
@@ -277,7 +300,7 @@ impl<'a> Scan<'a> {
     ) -> Result<Scan<'a>, ScanError> {
         let layout = ledgers::layout(sources.ledgers, reach).await?;
         let instance = ledgers::instance(sources.ledgers, reach).await?;
-        ledgers::is_pulsar(sources.pulsars, reach).await?;
+        let clusters = clusters::identified(sources.pulsars, reach).await?;
         if let Some(remembered) = state.instance()?
             && remembered != instance
         {
@@ -287,24 +310,22 @@ impl<'a> Scan<'a> {
             });
         }
         let now = reach.clock.now().wall.0;
-        let began = options.snapshot_of.unwrap_or(now);
-        if let Some(last) = state.last_scan()? {
-            if options.snapshot_of.is_some() && began <= last.began {
-                return Err(ScanError::OldSnapshot);
-            }
-            let missing = clusters::missing(&last.clusters, sources.pulsars);
-            if last.all_clusters
-                && options.all_clusters
-                && let Some(cluster) = missing
-            {
-                let cluster = cluster.to_owned();
-                return Err(ScanError::NotNamed { cluster });
-            }
+        let last = state.last_scan()?;
+        let times = Times {
+            ledgers: sources.ledgers,
+            options,
+            clock: reach.clock,
+        };
+        let began = times.began(last.as_ref(), &instance).await?;
+        let known = state.clusters()?;
+        known.are_live(&clusters, sources.pulsars, reach).await?;
+        if options.all_clusters {
+            known.are_all_in(&clusters, &options.gone)?;
         }
         let fresh = Running {
             began,
             instance,
-            sources: described(sources, options),
+            sources: described(sources, &clusters, options),
             ..Running::default()
         };
         let running = state.running_scan()?.filter(|running| {
@@ -330,11 +351,16 @@ impl<'a> Scan<'a> {
             reach,
             progress,
             layout,
+            clusters,
+            times,
+            transaction: None,
             requests_before: running.requests,
             running,
             resumed,
             waiting: Batch::default(),
             committed: reach.clock.elapsed(),
+            found: Vec::new(),
+            more: false,
         })
     }
 
@@ -348,13 +374,16 @@ impl<'a> Scan<'a> {
             self.step(Step::Owners)?;
         }
         if self.running.step == Step::Owners {
+            self.settle().await?;
             self.owners().await?;
             self.step(Step::Inside)?;
         }
         if self.running.step == Step::Inside {
             self.inside().await?;
-            let now = self.reach.clock.now().wall.0;
-            self.running.ended = self.options.snapshot_of.unwrap_or(now);
+            let (began, instance) = (self.running.began, &self.running.instance);
+            let (ended, transaction) = self.times.ended(began, instance).await?;
+            self.running.ended = ended;
+            self.transaction = transaction;
             self.step(Step::Judge)?;
         }
         self.told(None);
@@ -374,6 +403,8 @@ impl<'a> Scan<'a> {
                 .collect(),
             part: self.options.part.clone(),
             is_snapshot: self.options.snapshot_of.is_some(),
+            vanished: Vanished::default(),
+            transaction: self.transaction,
             classes: [0; Class::ALL.len()],
         };
         let (sources, layout, reach) = (self.sources, self.layout, self.reach);
@@ -390,9 +421,24 @@ impl<'a> Scan<'a> {
             info,
             progress: self.progress,
             asked: 0,
-            numbers: Vec::new(),
+            clusters: &self.clusters,
+            gone: &self.options.gone,
+            known: KnownClusters::default(),
+            before: None,
         };
         judge.all().await
+    }
+
+    /// No owner is read from a server that knows less than the one that listed the ledgers.
+    async fn settle(&self) -> Result<(), ScanError> {
+        if self.options.snapshot_of.is_some() {
+            return Ok(());
+        }
+        for pulsar in self.sources.pulsars {
+            let top = format!("{}{}", pulsar.root, Tree::Topics.path());
+            self.reach.settle(&*pulsar.store, &top).await?;
+        }
+        Ok(())
     }
 
     /// What was read is on the disk, and the next step begins.
@@ -418,7 +464,38 @@ impl<'a> Scan<'a> {
         self.state.advance_scan(&self.running, &self.waiting)?;
         self.waiting = Batch::default();
         self.committed = self.reach.clock.elapsed();
+        // They may have become many: from the disk they come in batches.
+        self.more |= !self.found.is_empty();
+        self.found.clear();
         Ok(())
+    }
+
+    /// The first folders of a tree that are not done.
+    fn first(
+        &mut self,
+        tree: Tree,
+        cluster: u16,
+        limit: usize,
+    ) -> Result<Vec<(Folder, String)>, ScanError> {
+        self.found.clear();
+        let folders = self.state.folders(tree, cluster, limit)?;
+        self.more = folders.len() == limit;
+        Ok(folders)
+    }
+
+    /// Folders that are next: those that were found since, or some from the disk.
+    fn next(
+        &mut self,
+        tree: Tree,
+        cluster: u16,
+        limit: usize,
+    ) -> Result<Vec<(Folder, String)>, ScanError> {
+        if self.found.is_empty() && self.more {
+            self.commit()?;
+            return self.first(tree, cluster, limit);
+        }
+        let found = self.found.drain(..);
+        Ok(found.map(|folder| (folder, String::new())).collect())
     }
 
     fn told(&self, all: Option<u64>) {
@@ -437,11 +514,11 @@ impl<'a> Scan<'a> {
 }
 
 /// What a scan that goes on has to have in common with the one that was interrupted.
-fn described(sources: Sources<'_>, options: &Options) -> Vec<String> {
+fn described(sources: Sources<'_>, clusters: &[PulsarId], options: &Options) -> Vec<String> {
     let mut all = vec![sources.ledgers.root.clone()];
-    all.extend(options.snapshot_of.map(|at| at.to_string()));
-    for pulsar in sources.pulsars {
-        all.push(pulsar.name.clone());
+    all.extend(options.snapshot_of.map(|at| format!("{at:?}")));
+    for (pulsar, id) in sources.pulsars.iter().zip(clusters) {
+        all.push(id.key.clone());
         all.push(pulsar.root.clone());
     }
     all

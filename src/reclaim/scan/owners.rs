@@ -138,14 +138,10 @@ impl Scan<'_> {
                     let unknown = tenants.is_empty().then(|| ANY_NAMESPACE.to_owned());
                     self.waiting.namespaces.extend(unknown);
                 }
-                loop {
-                    let folders = self.state.folders(tree, cluster, BATCH)?;
-                    if folders.is_empty() {
-                        break;
-                    }
+                let mut folders = self.first(tree, cluster, BATCH)?;
+                while !folders.is_empty() {
                     self.some(pulsar, &folders).await?;
-                    // The next folders are taken from the disk.
-                    self.commit()?;
+                    folders = self.next(tree, cluster, BATCH)?;
                 }
             }
         }
@@ -167,6 +163,7 @@ impl Scan<'_> {
                 break;
             }
         }
+        self.more |= listed < folders.len();
         folders = &folders[..listed];
         let mut done = 0;
         for some in children.chunks(BATCH) {
@@ -238,11 +235,13 @@ impl Scan<'_> {
     ) -> Result<(), ScanError> {
         let path = format!("{}/{name}", folder.path);
         if 0 < stat.children {
-            self.waiting.folders.push(Folder {
+            let below = Folder {
                 path: path.clone(),
                 depth: folder.depth + 1,
                 ..folder.clone()
-            });
+            };
+            self.found.push(below.clone());
+            self.waiting.folders.push(below);
         }
         if folder.tree == Tree::Policies {
             let below = path[folder.tree.path().len()..].trim_start_matches('/');

@@ -13,7 +13,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Namespaces are `tenant/namespace`, topics `persistent://tenant/namespace/topic` or a path below `/managed-ledgers`.
+    /// Namespaces are `tenant/namespace`, topics `persistent://tenant/namespace/topic` or a path below `/managed-ledgers`; of names
+    /// of version 1, each with its cluster.
     #[must_use]
     pub fn new(namespaces: Vec<String>, topics: Vec<String>) -> Part {
         let topics = topics.iter().map(|topic| name::path(topic));
@@ -59,20 +60,19 @@ impl Part {
     }
 
     fn has_topic(&self, path: &str) -> bool {
-        let mut parts = self.namespaces.iter().chain(&self.topics);
-        parts.any(|part| is_in(path, part))
+        let namespace = name::parts(path).map(|(namespace, _)| namespace);
+        let is_named = |one: &String| namespace == Some(one.as_str());
+        self.namespaces.iter().any(is_named) || self.topics.iter().any(|part| is_in(path, part))
     }
 
-    /// A schema's path has no domain, and is that of all partitions.
+    /// A schema's path has no domain and no cluster, and is that of all partitions.
     fn has_schema(&self, path: &str) -> bool {
+        let of_namespace = |one: &String| is_in(path, &name::schema_namespace(one));
         let of_topic = |topic: &String| {
-            let base = topic
-                .rsplit_once("-partition-")
-                .map_or(topic.as_str(), |(base, _)| base);
-            let schema = base.replacen("/persistent/", "/", 1);
-            is_in(path, &schema)
+            let schema = name::schema(topic);
+            schema.is_some_and(|schema| is_in(path, &schema))
         };
-        self.namespaces.iter().any(|part| is_in(path, part)) || self.topics.iter().any(of_topic)
+        self.namespaces.iter().any(of_namespace) || self.topics.iter().any(of_topic)
     }
 }
 
@@ -109,5 +109,32 @@ mod tests {
         }
         assert!(part.has(Maker::Compaction, "t/whole/persistent/x"));
         assert!(!part.has(Maker::Foreign, ""));
+    }
+
+    #[test]
+    fn names_of_version_1_have_a_cluster() {
+        let part = Part::new(
+            vec!["t/c/whole".to_owned()],
+            vec!["persistent://t/c/n/a b-partition-3".to_owned()],
+        );
+        for inside in [
+            "/managed-ledgers/t/c/whole/persistent/x/cursor",
+            "/managed-ledgers/t/c/n/persistent/a+b-partition-3/s",
+            "/schemas/t/whole/x",
+            "/schemas/t/n/a+b",
+        ] {
+            assert!(part.has_owner(inside), "{inside}");
+        }
+        for outside in [
+            "/managed-ledgers/t/whole/persistent/x",
+            "/managed-ledgers/t/d/whole/persistent/x",
+            "/managed-ledgers/t/n/persistent/a+b-partition-3",
+        ] {
+            assert!(!part.has_owner(outside), "{outside}");
+        }
+        // A cluster is no namespace.
+        let part = Part::new(vec!["t/c".to_owned()], Vec::new());
+        assert!(part.has_owner("/managed-ledgers/t/c/persistent/x"));
+        assert!(!part.has_owner("/managed-ledgers/t/c/whole/persistent/x"));
     }
 }

@@ -11,7 +11,9 @@ use tokio::time::timeout;
 use super::ScanError;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
-use crate::cluster::store::{Answer, Link, MetaStore, READS_AT_ONCE, Stat, StoreError, together};
+use crate::cluster::store::{
+    Answer, Link, MetaStore, Op, READS_AT_ONCE, Stat, StoreError, together,
+};
 
 /// How often a node is asked for while the store is in reach. One that is larger than the connection allows ends it each time.
 const TRIES: u32 = 6;
@@ -59,6 +61,22 @@ impl<'a> Reach<'a> {
         match self.asked(store, path, || store.get(path)).await? {
             Ok(found) => Ok(Some(found)),
             Err(StoreError::NoNode) => Ok(None),
+            Err(source) => Err(refused(path, source)),
+        }
+    }
+
+    /// Has the server know all that was written before, as [`Acting::settle`](crate::reclaim::acting::Acting) does.
+    pub(in crate::reclaim) async fn settle(
+        &self,
+        store: &dyn MetaStore,
+        path: &str,
+    ) -> Result<(), ScanError> {
+        let check = [Op::Check {
+            path: path.to_owned(),
+            version: 0,
+        }];
+        match self.asked(store, path, || store.multi(&check)).await? {
+            Ok(()) | Err(StoreError::Step { .. }) => Ok(()),
             Err(source) => Err(refused(path, source)),
         }
     }

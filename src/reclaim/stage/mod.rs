@@ -2,9 +2,11 @@
 //! make ledgers first and name them later, let them go first and delete them later, and die in between. It
 //! knows at every moment who needs which ledger, also where that stands in no node.
 
+mod clocks;
 pub(super) use crate::cluster::hooked;
 pub(super) mod reclaimer;
 mod steps;
+pub(super) mod tally;
 pub(super) mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,7 @@ use crate::clock::Clock;
 use crate::cluster::ledger::Layout;
 use crate::cluster::memory::{Memory, MemorySession};
 use crate::cluster::store::{Kind, MetaStore, create_with_parents};
+use tally::Tally;
 
 /// Where the Pulsar clusters are. Their topics have the same names.
 pub(super) const ROOTS: [&str; 2] = ["", "/b"];
@@ -68,6 +71,14 @@ pub(super) type Name = (usize, u8);
 pub(super) struct World {
     pub(super) clock: Clock,
     pub(super) store: Arc<MemorySession>,
+    /// That of the second cluster: the same, or one of its own.
+    pub(super) other: Arc<MemorySession>,
+    server: Memory,
+    /// What somebody has begun to copy, and a copy with the time of its newest change.
+    begun: Option<Memory>,
+    pub(super) copied: Option<(Arc<MemorySession>, Millis)>,
+    pub(super) tally: Tally,
+    hands: Vec<clocks::Hands>,
     pub(super) next: LedgerId,
     pub(super) topics: BTreeMap<Name, Topic>,
     pub(super) schemas: BTreeMap<Name, Vec<LedgerId>>,
@@ -79,6 +90,8 @@ pub(super) struct World {
     pub(super) undeleted: Vec<(usize, LedgerId)>,
     pub(super) foreign: BTreeSet<LedgerId>,
     pub(super) made: Vec<LedgerId>,
+    /// Not closed, and what they were made for.
+    pub(super) open: BTreeMap<LedgerId, (Name, For)>,
     /// Lists as they once were.
     pub(super) backups: Vec<(Name, Topic)>,
 }
@@ -93,11 +106,28 @@ pub(super) fn path_of(id: LedgerId) -> String {
 
 impl World {
     pub(super) fn new() -> World {
+        World::with(false)
+    }
+
+    /// The second cluster may be in a store of its own.
+    pub(super) fn with(second_store: bool) -> World {
         let clock = Clock::manual();
         // Not 1970: ages are differences.
         clock.advance(Duration::from_secs(1_000_000));
+        let server = Memory::new(clock.clone());
+        let store = Arc::new(server.connect());
+        let other = match second_store {
+            true => Arc::new(Memory::new(clock.clone()).connect()),
+            false => Arc::clone(&store),
+        };
         let world = World {
-            store: Arc::new(Memory::new(clock.clone()).connect()),
+            store,
+            other,
+            server,
+            begun: None,
+            copied: None,
+            tally: Tally::default(),
+            hands: Vec::new(),
             clock,
             next: 0,
             topics: BTreeMap::new(),
@@ -107,6 +137,7 @@ impl World {
             undeleted: Vec::new(),
             foreign: BTreeSet::new(),
             made: Vec::new(),
+            open: BTreeMap::new(),
             backups: Vec::new(),
         };
         world.put("/ledgers/LAYOUT", LAYOUT);
@@ -123,21 +154,27 @@ impl World {
         self.clock.now().wall.0
     }
 
+    pub(super) fn is_apart(&self) -> bool {
+        !Arc::ptr_eq(&self.store, &self.other)
+    }
+
+    /// The store of a node.
+    fn store_of(&self, path: &str) -> &MemorySession {
+        let is_second = path.starts_with("/b/");
+        if is_second { &self.other } else { &self.store }
+    }
+
     /// Makes or replaces a node.
     pub(super) fn put(&self, path: &str, data: &[u8]) {
-        let made = now(create_with_parents(
-            &*self.store,
-            path,
-            data,
-            Kind::Persistent,
-        ));
-        if made.unwrap().is_err() {
-            now(self.store.set(path, data, None)).unwrap().unwrap();
+        let store = self.store_of(path);
+        if now(store.set(path, data, None)).unwrap().is_err() {
+            let made = create_with_parents(store, path, data, Kind::Persistent);
+            now(made).unwrap().unwrap();
         }
     }
 
     pub(super) fn take(&self, path: &str) {
-        let _ = now(self.store.delete(path, None)).unwrap();
+        let _ = now(self.store_of(path).delete(path, None)).unwrap();
     }
 
     pub(super) fn is_there(&self, id: LedgerId) -> bool {
@@ -167,40 +204,61 @@ impl World {
         self.next += 1;
         let id = self.next;
         self.made.push(id);
+        self.write_ledger(id, name, purpose);
+        id
+    }
+
+    /// Makes the node of a ledger, or says that it is closed now.
+    fn write_ledger(&self, id: LedgerId, name: Name, purpose: For) {
+        let is_open = self.open.contains_key(&id);
         let owner = format!("public/default/persistent/t{}", name.1);
         let schema = format!("public/default/t{}", name.1);
         let full = format!("persistent://public/default/t{}", name.1);
         let pulsar = ("application", "pulsar");
         let bytes = match purpose {
-            For::List => wire::ledger(&[
-                pulsar,
-                ("component", "managed-ledger"),
-                ("pulsar/managed-ledger", &owner),
-            ]),
-            For::Cursor(cursor) => wire::ledger(&[
-                pulsar,
-                ("component", "managed-ledger"),
-                ("pulsar/managed-ledger", &owner),
-                ("pulsar/cursor", cursor),
-            ]),
-            For::Schema => wire::ledger(&[
-                pulsar,
-                ("component", "schema"),
-                ("pulsar/schemaId", &schema),
-            ]),
-            For::Compaction => wire::ledger(&[
-                pulsar,
-                ("component", "compacted-ledger"),
-                ("pulsar/compactedTopic", &full),
-            ]),
-            For::Bucket => wire::ledger(&[
-                pulsar,
-                ("component", "delayed-index-bucket"),
-                ("pulsar/delayedIndexTopic", &full),
-            ]),
+            For::List => wire::written(
+                is_open,
+                &[
+                    pulsar,
+                    ("component", "managed-ledger"),
+                    ("pulsar/managed-ledger", &owner),
+                ],
+            ),
+            For::Cursor(cursor) => wire::written(
+                is_open,
+                &[
+                    pulsar,
+                    ("component", "managed-ledger"),
+                    ("pulsar/managed-ledger", &owner),
+                    ("pulsar/cursor", cursor),
+                ],
+            ),
+            For::Schema => wire::written(
+                is_open,
+                &[
+                    pulsar,
+                    ("component", "schema"),
+                    ("pulsar/schemaId", &schema),
+                ],
+            ),
+            For::Compaction => wire::written(
+                is_open,
+                &[
+                    pulsar,
+                    ("component", "compacted-ledger"),
+                    ("pulsar/compactedTopic", &full),
+                ],
+            ),
+            For::Bucket => wire::written(
+                is_open,
+                &[
+                    pulsar,
+                    ("component", "delayed-index-bucket"),
+                    ("pulsar/delayedIndexTopic", &full),
+                ],
+            ),
         };
         self.put(&path_of(id), &bytes);
-        id
     }
 
     pub(super) fn make_foreign(&mut self) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::tally::Kind;
 use super::{For, Name, ROOTS, Topic, World, wire};
 use crate::cluster::store::MetaStore;
 use crate::reclaim::plan::{DAY, LedgerId};
@@ -24,20 +25,23 @@ impl World {
         is_blocked: &dyn Fn(&str) -> bool,
     ) {
         let name = (random.usize(0..ROOTS.len()), random.u8(0..TOPICS));
-        match random.u8(0..40) {
-            0..6 => self.begin(name, For::List),
-            6..9 => self.begin(name, For::Cursor("s")),
-            9..10 => self.begin(name, For::Cursor("__compaction")),
-            10..11 => self.begin(name, For::Schema),
-            11..13 => self.begin(name, For::Compaction),
-            13..14 => self.begin(name, For::Bucket),
+        match random.u8(0..46) {
+            0..6 => self.begin(name, For::List, random),
+            6..9 => self.begin(name, For::Cursor("s"), random),
+            9..10 => self.begin(name, For::Cursor("__compaction"), random),
+            10..11 => self.begin(name, For::Schema, random),
+            11..13 => self.begin(name, For::Compaction, random),
+            13..14 => self.begin(name, For::Bucket, random),
             14..23 => self.name_one(random),
             23..27 => self.trim(name),
             27..30 => self.delete_one(random),
             30 => self.close_cursor(name, random),
             31 => self.delete_topic(name, random),
             32 => self.die(name.0),
-            33 => self.make_foreign(),
+            33 => {
+                self.make_foreign();
+                self.tally.add(Kind::ForeignMade, 1);
+            }
             34 => self.shadow(name.0),
             35 => self.offload(name),
             36 => self.delete_schema(name),
@@ -48,18 +52,84 @@ impl World {
                     self.bring_back(id, is_blocked);
                 }
             }
+            38..41 => self.close_one(random),
+            41 => self.namespace(name.0, random),
+            42..44 => self.copy(random),
             _ => self.pass(random.u64(1..2000)),
         }
     }
 
+    /// Somebody copies a snapshot of the store, which takes its time.
+    fn copy(&mut self, random: &mut fastrand::Rng) {
+        match self.begun.take() {
+            None => self.begun = Some(self.server.copy()),
+            Some(begun) => {
+                let mixed = begun.or(&self.server, || random.bool());
+                self.copied = Some((std::sync::Arc::new(mixed.connect()), self.now()));
+            }
+        }
+    }
+
+    /// A ledger that is in use is closed.
+    fn close_one(&mut self, random: &mut fastrand::Rng) {
+        let Some(id) = random.choice(self.open.keys().copied()) else {
+            return;
+        };
+        if self.is_there(id) && self.user(id).is_some() {
+            let (name, purpose) = self.open.remove(&id).unwrap();
+            self.write_ledger(id, name, purpose);
+        }
+    }
+
+    fn policies(cluster: usize) -> String {
+        format!("{}/admin/policies/public/default", ROOTS[cluster])
+    }
+
+    /// The namespace of a cluster goes with all that is in it, or is made again.
+    pub(in crate::reclaim) fn namespace(&mut self, cluster: usize, random: &mut fastrand::Rng) {
+        let path = World::policies(cluster);
+        if super::now(self.store_of(&path).stat(&path))
+            .unwrap()
+            .unwrap()
+            .is_none()
+        {
+            self.put(&path, b"{}");
+            return;
+        }
+        self.tally.add(Kind::NamespaceDeleted, 1);
+        for number in 0..TOPICS {
+            self.delete_schema((cluster, number));
+            self.delete_topic((cluster, number), random);
+        }
+        self.take(&path);
+    }
+
     pub(in crate::reclaim) fn pass(&mut self, minutes: u64) {
-        self.clock.advance(Duration::from_secs(minutes * 60));
+        self.all_pass(Duration::from_secs(minutes * 60));
+        self.give_up();
+    }
+
+    /// Brokers that have waited for too long are dead.
+    pub(super) fn give_up(&mut self) {
         let now = self.now();
         self.unnamed
             .retain(|(.., made)| now - made < LONGEST_UNNAMED);
     }
 
-    fn begin(&mut self, name: Name, purpose: For) {
+    fn begin(&mut self, name: Name, purpose: For, random: &mut fastrand::Rng) {
+        let kind = match purpose {
+            For::Schema => Some(Kind::SchemaMade),
+            For::Compaction => Some(Kind::CompactionMade),
+            For::Bucket => Some(Kind::BucketMade),
+            For::List | For::Cursor(_) => None,
+        };
+        if let Some(kind) = kind {
+            self.tally.add(kind, 1);
+        }
+        if random.u8(0..4) == 0 {
+            self.open.insert(self.next + 1, (name, purpose));
+            self.tally.add(Kind::OpenMade, 1);
+        }
         let id = self.make(name, purpose);
         self.unnamed.push((name, purpose, id, self.now()));
     }
@@ -73,6 +143,9 @@ impl World {
         let (name, purpose, id, _) = self.unnamed.swap_remove(at);
         match purpose {
             For::List => {
+                if !self.topics.contains_key(&name) {
+                    self.put(&World::policies(name.0), b"{}");
+                }
                 self.topics.entry(name).or_default().list.push(id);
                 self.write_list(name);
             }
@@ -125,6 +198,7 @@ impl World {
         self.backups.push((name, backup));
         self.undeleted.push((name.0, old));
         self.write_list(name);
+        self.tally.add(Kind::Trimmed, 1);
     }
 
     fn delete_one(&mut self, random: &mut fastrand::Rng) {
@@ -162,7 +236,13 @@ impl World {
             gone.extend(cursor.ledger);
             gone.extend(cursor.compacted);
             gone.extend(cursor.buckets);
-            let _ = super::now(self.store.delete(&format!("{path}/{which}"), None));
+            let cursor = format!("{path}/{which}");
+            let store = if name.0 == 0 {
+                &self.store
+            } else {
+                &self.other
+            };
+            let _ = super::now(store.delete(&cursor, None));
             if random.u8(0..6) == 0 {
                 return;
             }
@@ -176,6 +256,7 @@ impl World {
         }
         self.topics.remove(&name);
         self.take(&path);
+        self.tally.add(Kind::TopicDeleted, 1);
         if random.bool() {
             self.undeleted.retain(|(_, id)| !gone.contains(id));
         }
@@ -191,6 +272,7 @@ impl World {
 
     /// The broker of a cluster dies: what it was about to do is not done.
     fn die(&mut self, cluster: usize) {
+        self.tally.add(Kind::BrokerDied, 1);
         self.unnamed.retain(|(name, ..)| name.0 != cluster);
         self.undeleted.retain(|(other, _)| *other != cluster);
     }
@@ -217,6 +299,7 @@ impl World {
             topic.moved.push(id);
             self.undeleted.push((name.0, id));
             self.write_list(name);
+            self.tally.add(Kind::Moved, 1);
         }
     }
 
@@ -239,6 +322,10 @@ impl World {
         let (_, backup) = self.backups.swap_remove(at);
         let there = backup.list.into_iter().filter(|id| self.is_there(*id));
         let list: Vec<_> = there.collect();
+        self.tally.add(Kind::Restored, 1);
+        if !self.topics.contains_key(&name) {
+            self.tally.add(Kind::OwnerBack, 1);
+        }
         let topic = self.topics.entry(name).or_default();
         topic.moved.clear();
         topic.list = list;
@@ -247,8 +334,11 @@ impl World {
 
     /// Everything comes to rest: brokers die, topics are unloaded, shadows follow.
     pub(in crate::reclaim) fn rest(&mut self) {
+        self.set_right();
         for cluster in 0..ROOTS.len() {
             self.die(cluster);
+            // What has no owner goes only if it has no namespace either.
+            self.take(&World::policies(cluster));
             if self.shadows.contains_key(&(cluster, SHADOW)) {
                 self.shadow(cluster);
             }

@@ -156,6 +156,11 @@ pub(in crate::reclaim) fn locator(ledgers: &[LedgerId]) -> Vec<u8> {
 
 /// A closed ledger of ten entries, which two of three bookies have each.
 pub(in crate::reclaim) fn ledger(custom: &[(&str, &str)]) -> Vec<u8> {
+    written(false, custom)
+}
+
+/// One that may be open.
+pub(in crate::reclaim) fn written(is_open: bool, custom: &[(&str, &str)]) -> Vec<u8> {
     let text = |(name, value): &(&str, &str)| Text {
         name: (*name).to_owned(),
         value: (*value).to_owned(),
@@ -163,9 +168,9 @@ pub(in crate::reclaim) fn ledger(custom: &[(&str, &str)]) -> Vec<u8> {
     let message = Ledger {
         quorum: Some(2),
         ensemble: Some(3),
-        length: Some(1000),
-        last: Some(9),
-        state: Some(3),
+        length: Some(if is_open { 0 } else { 1000 }),
+        last: (!is_open).then_some(9),
+        state: Some(if is_open { 1 } else { 3 }),
         segments: vec![Segment {
             members: ["b:1", "b:2", "b:3"].map(str::to_owned).into(),
             first: Some(0),

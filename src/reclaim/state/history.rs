@@ -4,19 +4,22 @@
 use redb::{TableDefinition, WriteTransaction};
 use serde::{Deserialize, Serialize};
 
+use super::aside::{self, AsideKey, AsideWitness};
 use super::rows::{self, OwnerRow, SuspectRow, WitnessRow};
 use super::scan::{self, OwnerId, owner_id};
 use super::{State, StateError};
 use crate::cluster::ledger::LedgerState;
 use crate::reclaim::history::{Ruling, Suspect};
 use crate::reclaim::plan::class::{Class, Maker};
-use crate::reclaim::plan::evidence::{Known, Witness};
+use crate::reclaim::plan::evidence::{Known, Vanished, Witness};
 use crate::reclaim::plan::{LedgerId, Millis};
-use crate::reclaim::scan::{OwnerKey, Part, Reading, ScanInfo};
+use crate::reclaim::scan::{KnownClusters, OwnerKey, Part, Reading, ScanInfo};
 
 /// A name, and what it is.
 const LAST: TableDefinition<&str, &[u8]> = TableDefinition::new("last scan");
 const INFO: &str = "info";
+/// Beside it, since files were written without.
+const MORE: &str = "more";
 
 /// Owners as they were seen last, those that are not there any more, and ledgers that nobody names.
 const OWNERS: TableDefinition<OwnerId, &[u8]> = TableDefinition::new("owners");
@@ -27,11 +30,15 @@ const SUSPECTS: TableDefinition<u64, &[u8]> = TableDefinition::new("suspects");
 const LEDGERS: TableDefinition<u64, &[u8]> = TableDefinition::new("ledgers");
 const JUDGED: TableDefinition<u64, &[u8]> = TableDefinition::new("judged");
 
+/// Lengths of ledgers that are not closed, as bookies told them.
+const LENGTHS: TableDefinition<u64, &[u8]> = TableDefinition::new("lengths");
+
 /// What is to take their place, and who let which ledger go.
 const NEW_OWNERS: TableDefinition<OwnerId, &[u8]> = TableDefinition::new("new owners");
 const NEW_GONE: TableDefinition<OwnerId, &[u8]> = TableDefinition::new("new owners gone");
 const NEW_SUSPECTS: TableDefinition<u64, &[u8]> = TableDefinition::new("new suspects");
 const NEW_JUDGED: TableDefinition<u64, &[u8]> = TableDefinition::new("new judged");
+const NEW_LENGTHS: TableDefinition<u64, &[u8]> = TableDefinition::new("new lengths");
 const WITNESSED: TableDefinition<u64, &[u8]> = TableDefinition::new("new witnessed");
 
 /// Rows that are read at a time.
@@ -50,6 +57,8 @@ pub struct Stored {
     pub made: Millis,
     /// Bytes of all entries, of one copy; 0 while it is not closed.
     pub length: u64,
+    /// The same of one that is not closed, as a bookie told the scan: it has at least so many.
+    pub told: Option<u64>,
     /// How many copies of each entry there are.
     pub copies: u32,
     /// Whether it is still written.
@@ -76,7 +85,19 @@ pub(in crate::reclaim) struct Outcome {
     pub(in crate::reclaim) gone: Vec<(OwnerKey, Known)>,
     pub(in crate::reclaim) witnessed: Vec<(LedgerId, OwnerKey, Witness)>,
     pub(in crate::reclaim) suspects: Vec<(LedgerId, Suspect)>,
+    pub(in crate::reclaim) lengths: Vec<(LedgerId, u64)>,
     pub(in crate::reclaim) judged: Vec<(LedgerId, Class, Ruling, &'static str)>,
+    /// Of clusters that were not read.
+    pub(in crate::reclaim) aside: Vec<(AsideKey, Known)>,
+    pub(in crate::reclaim) witnesses_aside: Vec<(LedgerId, AsideWitness)>,
+}
+
+impl Outcome {
+    fn is_empty(&self) -> bool {
+        let owners = self.read.len() + self.known.len() + self.gone.len() + self.aside.len();
+        let ledgers = self.suspects.len() + self.lengths.len() + self.judged.len();
+        owners + ledgers + self.witnessed.len() + self.witnesses_aside.len() == 0
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -102,6 +123,13 @@ struct InfoRow {
     classes: Vec<u64>,
 }
 
+#[derive(Serialize, Deserialize, Default)]
+struct MoreRow {
+    gone: u64,
+    there: u64,
+    transaction: Option<i64>,
+}
+
 const RULINGS: [Ruling; 3] = [Ruling::Keep, Ruling::Wait, Ruling::Deletable];
 
 impl State {
@@ -110,12 +138,19 @@ impl State {
     /// # Errors
     /// The file cannot be read.
     pub fn last_scan(&self) -> Result<Option<ScanInfo>, StateError> {
-        let row = self.read(|transaction| match rows::table(transaction, LAST)? {
-            Some(table) => Ok(table.get(INFO)?.map(|row| row.value().to_vec())),
-            None => Ok(None),
+        let rows = self.read(|transaction| {
+            let Some(table) = rows::table(transaction, LAST)? else {
+                return Ok((None, None));
+            };
+            let row = |name| Ok::<_, redb::Error>(table.get(name)?.map(|row| row.value().to_vec()));
+            Ok((row(INFO)?, row(MORE)?))
         })?;
-        let Some(row) = row else { return Ok(None) };
+        let (Some(row), more) = rows else {
+            return Ok(None);
+        };
         let row: InfoRow = self.decoded("the last scan", &row)?;
+        let more = more.map(|more| self.decoded("the last scan", &more));
+        let more: MoreRow = more.transpose()?.unwrap_or_default();
         let classes = <[u64; Class::ALL.len()]>::try_from(row.classes);
         Ok(Some(ScanInfo {
             began: row.began,
@@ -128,6 +163,11 @@ impl State {
             clusters: row.clusters,
             part: row.namespaces.map(|some| Part::new(some, row.topics)),
             is_snapshot: row.is_snapshot,
+            vanished: Vanished {
+                gone: more.gone,
+                there: more.there,
+            },
+            transaction: more.transaction,
             classes: classes.map_err(|_| self.damaged("the last scan"))?,
         }))
     }
@@ -147,12 +187,13 @@ impl State {
                 };
                 let judged = rows::table(transaction, JUDGED)?;
                 let suspects = rows::table(transaction, SUSPECTS)?;
+                let lengths = rows::table(transaction, LENGTHS)?;
                 let mut some = Vec::new();
                 for row in ledgers.range(rows::after(after))?.take(CHUNK) {
                     let (id, row) = row?;
                     let id = id.value();
-                    let more = (of(&judged, id)?, of(&suspects, id)?);
-                    some.push((id, row.value().to_vec(), more.0, more.1));
+                    let more = [of(&judged, id)?, of(&suspects, id)?, of(&lengths, id)?];
+                    some.push((id, row.value().to_vec(), more));
                 }
                 Ok::<_, redb::Error>(some)
             })?;
@@ -160,8 +201,8 @@ impl State {
                 return Ok(());
             };
             after = Some(*last);
-            for (id, ledger, judged, suspect) in rows {
-                let stored = self.stored(id, &ledger, judged.as_deref(), suspect.as_deref())?;
+            for (id, ledger, more) in rows {
+                let stored = self.stored(id, &ledger, &more)?;
                 if part
                     .as_ref()
                     .is_none_or(|part| part.has(stored.maker, &stored.owner))
@@ -176,8 +217,7 @@ impl State {
         &self,
         id: LedgerId,
         ledger: &[u8],
-        judged: Option<&[u8]>,
-        suspect: Option<&[u8]>,
+        [judged, suspect, told]: &[Option<Vec<u8>>; 3],
     ) -> Result<Stored, StateError> {
         let ledger = self.ledger(id, ledger)?;
         let (class, ruling, why) = match judged {
@@ -195,14 +235,17 @@ impl State {
             }
         };
         let suspect: Option<SuspectRow> = suspect
+            .as_ref()
             .map(|row| self.decoded("a suspect", row))
             .transpose()?;
+        let told = told.as_ref().map(|row| self.decoded("a length", row));
         Ok(Stored {
             id,
             created: ledger.created,
             version: ledger.version,
             made: ledger.made,
             length: ledger.length,
+            told: told.transpose()?,
             copies: ledger.copies,
             state: ledger.state,
             maker: ledger.maker,
@@ -303,6 +346,9 @@ impl State {
 
     /// Prepares what follows.
     pub(in crate::reclaim) fn prepare(&self, outcome: &Outcome) -> Result<(), StateError> {
+        if outcome.is_empty() {
+            return Ok(());
+        }
         self.write(|transaction| {
             let mut owners = transaction.open_table(NEW_OWNERS)?;
             for (key, reading) in &outcome.read {
@@ -329,6 +375,11 @@ impl State {
                 let row = rows::encoded(&SuspectRow::of(suspect));
                 suspects.insert(id, row.as_slice())?;
             }
+            let mut lengths = transaction.open_table(NEW_LENGTHS)?;
+            for (id, length) in &outcome.lengths {
+                let row = rows::encoded(length);
+                lengths.insert(id, row.as_slice())?;
+            }
             let mut judged = transaction.open_table(NEW_JUDGED)?;
             for (id, class, ruling, why) in &outcome.judged {
                 let row = rows::encoded(&JudgedRow {
@@ -338,12 +389,16 @@ impl State {
                 });
                 judged.insert(id, row.as_slice())?;
             }
-            Ok(())
+            aside::prepare(transaction, outcome)
         })
     }
 
     /// What was prepared takes the place of what was remembered, all at once.
-    pub(in crate::reclaim) fn complete(&self, info: &ScanInfo) -> Result<(), StateError> {
+    pub(in crate::reclaim) fn complete(
+        &self,
+        info: &ScanInfo,
+        clusters: &KnownClusters,
+    ) -> Result<(), StateError> {
         let (namespaces, topics) = match &info.part {
             Some(part) => (Some(part.namespaces().to_vec()), part.topics().to_vec()),
             None => (None, Vec::new()),
@@ -362,6 +417,11 @@ impl State {
             is_snapshot: info.is_snapshot,
             classes: info.classes.to_vec(),
         });
+        let more = rows::encoded(&MoreRow {
+            gone: info.vanished.gone,
+            there: info.vanished.there,
+            transaction: info.transaction,
+        });
         self.write(|transaction| {
             // Of a scan of all, what was read is what is remembered of the owners that are there.
             let owners = if info.part.is_some() {
@@ -374,7 +434,11 @@ impl State {
             replace(transaction, NEW_SUSPECTS, SUSPECTS)?;
             replace(transaction, scan::LEDGERS, LEDGERS)?;
             replace(transaction, NEW_JUDGED, JUDGED)?;
-            transaction.open_table(LAST)?.insert(INFO, row.as_slice())?;
+            replace(transaction, NEW_LENGTHS, LENGTHS)?;
+            aside::complete(transaction, clusters)?;
+            let mut last = transaction.open_table(LAST)?;
+            last.insert(INFO, row.as_slice())?;
+            last.insert(MORE, more.as_slice())?;
             super::cluster::set(transaction, &info.instance)?;
             scan::forget(transaction)?;
             forget(transaction)
@@ -383,7 +447,7 @@ impl State {
 }
 
 /// The row of a ledger, where there is one.
-fn of(
+pub(super) fn of(
     table: &Option<redb::ReadOnlyTable<u64, &'static [u8]>>,
     id: LedgerId,
 ) -> Result<Option<Vec<u8>>, redb::Error> {
@@ -391,7 +455,7 @@ fn of(
     Ok(table.get(id)?.map(|row| row.value().to_vec()))
 }
 
-fn replace<K: redb::Key + 'static>(
+pub(super) fn replace<K: redb::Key + 'static>(
     transaction: &WriteTransaction,
     by: TableDefinition<K, &'static [u8]>,
     old: TableDefinition<K, &'static [u8]>,
@@ -409,6 +473,7 @@ pub(super) fn forget(transaction: &WriteTransaction) -> Result<(), redb::Error> 
     transaction.delete_table(NEW_GONE)?;
     transaction.delete_table(NEW_SUSPECTS)?;
     transaction.delete_table(NEW_JUDGED)?;
+    transaction.delete_table(NEW_LENGTHS)?;
     transaction.delete_table(WITNESSED)?;
-    Ok(())
+    aside::forget(transaction)
 }

@@ -2,9 +2,12 @@
 //! process at a time that writes it. What is written is on the disk when that returns. Blocks on the disk of the
 //! state directory.
 
+pub(super) mod aside;
 mod cluster;
 pub mod history;
+mod holder;
 pub mod marks;
+pub mod position;
 mod rows;
 pub(super) mod scan;
 pub mod visits;
@@ -18,6 +21,8 @@ use redb::{
 use thiserror::Error;
 
 pub use history::Stored;
+pub use holder::Holder;
+use holder::Sign;
 
 /// The file, in the state directory.
 pub const FILE: &str = "reclaim.redb";
@@ -37,14 +42,17 @@ const CACHE_BYTES: usize = 8 << 20;
 pub enum StateError {
     /// Another process works with it.
     #[error(
-        "{path} is in use by another dirkeeper reclaim: wait for its end, or name another --state-dir"
+        "{path} is in use by another dirkeeper reclaim{}: wait for its end, or name another --state-dir",
+        holder.as_ref().map_or(String::new(), |holder| format!(" ({holder})"))
     )]
     InUse {
         /// The file.
         path: PathBuf,
+        /// Who has it, where that is known.
+        holder: Option<Holder>,
     },
     /// Nothing was ever remembered there.
-    #[error("{path} is not there: run dirkeeper reclaim scan first")]
+    #[error("{path} is not there: run dirkeeper reclaim scan first, or name its --state-dir")]
     Missing {
         /// The file.
         path: PathBuf,
@@ -83,6 +91,14 @@ pub enum StateError {
 pub struct State {
     database: Database,
     path: PathBuf,
+    /// Taken away before the file is closed.
+    sign: Option<Sign>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.sign.take();
+    }
 }
 
 impl State {
@@ -96,13 +112,18 @@ impl State {
         builder.set_cache_size(CACHE_BYTES);
         let database = match builder.create(&path) {
             Ok(database) => database,
-            Err(DatabaseError::DatabaseAlreadyOpen) => return Err(StateError::InUse { path }),
+            Err(DatabaseError::DatabaseAlreadyOpen) => {
+                let holder = Holder::of(&path);
+                return Err(StateError::InUse { path, holder });
+            }
             Err(error) => {
                 let source = error.into();
                 return Err(StateError::File { path, source });
             }
         };
-        State::with(database, path)
+        let mut state = State::with(database, path)?;
+        state.sign = Sign::put(&state.path);
+        Ok(state)
     }
 
     /// Without a file.
@@ -114,14 +135,18 @@ impl State {
     }
 
     fn with(database: Database, path: PathBuf) -> Result<State, StateError> {
-        let state = State { database, path };
+        let state = State {
+            database,
+            path,
+            sign: None,
+        };
         let found = state.read(|transaction| match transaction.open_table(META) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
             table => Ok(table?.get_owned(META_SCHEMA)?.map(|number| number.value())),
         })?;
         match found {
             Some(found) if SCHEMA < found => {
-                let path = state.path;
+                let path = state.path.clone();
                 return Err(StateError::Newer { path, found });
             }
             Some(_) => {}
@@ -191,9 +216,20 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = State::open(dir.path()).unwrap();
         let refused = State::open(dir.path()).unwrap_err();
-        assert!(matches!(refused, StateError::InUse { .. }), "{refused}");
+        let text = refused.to_string();
+        let StateError::InUse { holder, .. } = refused else {
+            panic!("{text}");
+        };
+        assert_eq!(holder.unwrap().pid, std::process::id());
+        let pid = std::process::id();
+        assert!(
+            text.contains(&format!("(process {pid}, since 20")),
+            "{text}"
+        );
         drop(state);
-        State::open(dir.path()).unwrap();
+        drop(State::open(dir.path()).unwrap());
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
     }
 
     #[test]

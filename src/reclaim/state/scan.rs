@@ -313,6 +313,32 @@ impl State {
         })
     }
 
+    /// Whether a namespace of version 1 has policies, whose schemas are where those of this one are: without its cluster.
+    pub(in crate::reclaim) fn is_namespace_of_old(&self, name: &str) -> Result<bool, StateError> {
+        let Some((tenant, _)) = name.split_once('/') else {
+            return Ok(false);
+        };
+        let first = format!("{tenant}/");
+        self.read(|transaction| {
+            let Some(table) = rows::table(transaction, NAMESPACES)? else {
+                return Ok(false);
+            };
+            for row in table.range(first.as_str()..)? {
+                let row = row?;
+                let other = row.0.value();
+                if !other.starts_with(&first) {
+                    break;
+                }
+                if other.matches('/').count() == 2
+                    && crate::reclaim::name::schema_namespace(other) == name
+                {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
     pub(super) fn owner_rows(
         &self,
         table: TableDefinition<OwnerId, &[u8]>,

@@ -1,6 +1,8 @@
 //! Which topics were visited for trimming, and which of them are still loaded because of it: that is on the disk before the
 //! broker is told to load one, so that no end of this program leaves a topic loaded for good.
 
+use std::ops::Deref;
+
 use redb::{ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
 
@@ -8,8 +10,9 @@ use super::{State, StateError};
 use crate::reclaim::plan::trim::Past;
 use crate::reclaim::plan::{DAY, Millis};
 
-/// Visits by the path of the topic's node.
-const VISITS: TableDefinition<&str, &[u8]> = TableDefinition::new("visits");
+/// Visits by cluster and the path of the topic's node. The table `visits` of a program before this one did not say of which
+/// cluster they are, and is not read.
+const VISITS: TableDefinition<(&str, &str), &[u8]> = TableDefinition::new("visits of topics");
 
 /// A visit so long ago says nothing any more: longer than the longest rest of a topic, and than most retentions.
 const FORGOTTEN_AFTER: Millis = 400 * DAY;
@@ -45,15 +48,71 @@ impl Visit {
     }
 }
 
+/// What is remembered, with the visits of one cluster.
+pub struct Visits<'a> {
+    state: &'a State,
+    /// Of [`PulsarId::key`](crate::reclaim::scan::PulsarId).
+    cluster: String,
+}
+
+impl Deref for Visits<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state
+    }
+}
+
 impl State {
+    /// What is remembered, with the visits of this cluster: two may have topics of the same names.
+    #[must_use]
+    pub fn visits_of(&self, cluster: &str) -> Visits<'_> {
+        Visits {
+            state: self,
+            cluster: cluster.to_owned(),
+        }
+    }
+
+    /// All visits, with their clusters and topics.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    pub fn all_visits(&self) -> Result<Vec<(String, String, Visit)>, StateError> {
+        let all = self.read(|transaction| {
+            let table = match transaction.open_table(VISITS) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                table => table?,
+            };
+            let mut all = Vec::new();
+            for row in table.iter()? {
+                let (key, value) = row?;
+                let (cluster, topic) = key.value();
+                all.push((cluster.to_owned(), topic.to_owned(), value.value().to_vec()));
+            }
+            Ok(all)
+        })?;
+        let decoded = all.into_iter().map(|(cluster, topic, bytes)| {
+            let visit = self.decode(&topic, &bytes)?;
+            Ok((cluster, topic, visit))
+        });
+        decoded.collect()
+    }
+
+    fn decode(&self, topic: &str, bytes: &[u8]) -> Result<Visit, StateError> {
+        postcard::from_bytes(bytes).map_err(|_| self.damaged(format!("a visit of {topic}")))
+    }
+}
+
+impl Visits<'_> {
     /// What is remembered of a topic.
     ///
     /// # Errors
     /// It cannot be read.
     pub fn visit(&self, topic: &str) -> Result<Option<Visit>, StateError> {
+        let key = (self.cluster.as_str(), topic);
         let bytes = self.read(|transaction| match transaction.open_table(VISITS) {
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            table => Ok(table?.get(topic)?.map(|value| value.value().to_vec())),
+            table => Ok(table?.get(key)?.map(|value| value.value().to_vec())),
         })?;
         bytes.map(|bytes| self.decode(topic, &bytes)).transpose()
     }
@@ -63,9 +122,10 @@ impl State {
     /// # Errors
     /// It cannot be written.
     pub fn put_visit(&self, topic: &str, visit: &Visit) -> Result<(), StateError> {
-        let bytes = postcard::to_stdvec(visit).map_err(|_| self.damaged("a visit"))?;
+        let key = (self.cluster.as_str(), topic);
+        let bytes = super::rows::encoded(visit);
         self.write(|transaction| {
-            transaction.open_table(VISITS)?.insert(topic, &*bytes)?;
+            transaction.open_table(VISITS)?.insert(key, &*bytes)?;
             Ok(())
         })
     }
@@ -75,18 +135,18 @@ impl State {
     /// # Errors
     /// They cannot be read.
     pub fn loaded_by_us(&self) -> Result<Vec<(String, Visit)>, StateError> {
-        let mut all = self.visits()?;
-        all.retain(|(_, visit)| visit.loaded_by_us);
-        Ok(all)
+        let all = self.all_visits()?.into_iter();
+        let ours = all.filter(|(cluster, _, visit)| *cluster == self.cluster && visit.loaded_by_us);
+        Ok(ours.map(|(_, topic, visit)| (topic, visit)).collect())
     }
 
-    /// Forgets visits of long ago.
+    /// Forgets visits of long ago, of all clusters.
     ///
     /// # Errors
     /// They cannot be read or written.
     pub fn forget_visits(&self, now: Millis) -> Result<(), StateError> {
-        let mut old = self.visits()?;
-        old.retain(|(_, visit)| {
+        let mut old = self.all_visits()?;
+        old.retain(|(.., visit)| {
             !visit.loaded_by_us && FORGOTTEN_AFTER < now.saturating_sub(visit.last)
         });
         if old.is_empty() {
@@ -94,36 +154,11 @@ impl State {
         }
         self.write(|transaction| {
             let mut table = transaction.open_table(VISITS)?;
-            for (topic, _) in &old {
-                table.remove(topic.as_str())?;
+            for (cluster, topic, _) in &old {
+                table.remove((cluster.as_str(), topic.as_str()))?;
             }
             Ok(())
         })
-    }
-
-    /// All of them.
-    fn visits(&self) -> Result<Vec<(String, Visit)>, StateError> {
-        let all = self.read(|transaction| {
-            let table = match transaction.open_table(VISITS) {
-                Err(TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
-                table => table?,
-            };
-            let mut all = Vec::new();
-            for row in table.iter()? {
-                let (topic, value) = row?;
-                all.push((topic.value().to_owned(), value.value().to_vec()));
-            }
-            Ok(all)
-        })?;
-        let decoded = all.into_iter().map(|(topic, bytes)| {
-            let visit = self.decode(&topic, &bytes)?;
-            Ok((topic, visit))
-        });
-        decoded.collect()
-    }
-
-    fn decode(&self, topic: &str, bytes: &[u8]) -> Result<Visit, StateError> {
-        postcard::from_bytes(bytes).map_err(|_| self.damaged(format!("a visit of {topic}")))
     }
 }
 
@@ -134,7 +169,8 @@ mod tests {
     #[test]
     fn visits_are_remembered_and_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let state = State::open(dir.path()).unwrap();
+        let file = State::open(dir.path()).unwrap();
+        let state = file.visits_of("1-1");
         assert_eq!(state.visit("/a").unwrap(), None);
         assert!(state.loaded_by_us().unwrap().is_empty());
         let visit = Visit {
@@ -152,8 +188,9 @@ mod tests {
         };
         state.put_visit("/a", &visit).unwrap();
         state.put_visit("/b", &loaded).unwrap();
-        drop(state);
-        let state = State::open(dir.path()).unwrap();
+        drop(file);
+        let file = State::open(dir.path()).unwrap();
+        let state = file.visits_of("1-1");
         assert_eq!(state.visit("/a").unwrap(), Some(visit));
         assert_eq!(state.loaded_by_us().unwrap(), [("/b".to_owned(), loaded)]);
         state.forget_visits(FORGOTTEN_AFTER + 2).unwrap();
@@ -167,17 +204,54 @@ mod tests {
     }
 
     #[test]
+    fn topics_of_the_same_name_are_others_in_another_cluster() {
+        let state = State::in_memory();
+        let (one, other) = (state.visits_of("1-1"), state.visits_of("2-2"));
+        let visit = |visits| Visit {
+            visits,
+            loaded_by_us: true,
+            ..Visit::default()
+        };
+        one.put_visit("/a", &visit(1)).unwrap();
+        assert_eq!(other.visit("/a").unwrap(), None);
+        assert_eq!(other.loaded_by_us().unwrap(), []);
+        other.put_visit("/a", &visit(2)).unwrap();
+        let seen = [&one, &other].map(|state| state.visit("/a").unwrap().unwrap().visits);
+        assert_eq!(seen, [1, 2]);
+        assert_eq!(one.loaded_by_us().unwrap(), [("/a".to_owned(), visit(1))]);
+    }
+
+    #[test]
+    fn visits_that_do_not_say_of_which_cluster_are_not_believed() {
+        const OLD: TableDefinition<&str, &[u8]> = TableDefinition::new("visits");
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::open(dir.path()).unwrap();
+        let row = super::super::rows::encoded(&Visit::default());
+        let put = state.write(|transaction| {
+            transaction.open_table(OLD)?.insert("/a", &*row)?;
+            Ok(())
+        });
+        put.unwrap();
+        drop(state);
+        let state = State::open(dir.path()).unwrap();
+        assert_eq!(state.visits_of("1-1").visit("/a").unwrap(), None);
+        assert_eq!(state.all_visits().unwrap(), []);
+    }
+
+    #[test]
     fn what_no_program_of_ours_wrote_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let state = State::open(dir.path()).unwrap();
         let garbage: &[u8] = &[0xff; 3];
         state
             .write(|transaction| {
-                transaction.open_table(VISITS)?.insert("/a", garbage)?;
+                transaction
+                    .open_table(VISITS)?
+                    .insert(("1-1", "/a"), garbage)?;
                 Ok(())
             })
             .unwrap();
-        let error = state.loaded_by_us().unwrap_err();
+        let error = state.all_visits().unwrap_err();
         assert!(error.to_string().contains("a visit of /a"), "{error}");
     }
 }

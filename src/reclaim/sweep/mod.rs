@@ -3,6 +3,8 @@
 //! began after the mark. What is written down before and after each step lets any later run go on from where this one died.
 
 mod breaker;
+#[cfg(test)]
+mod holds;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -39,6 +41,10 @@ pub struct SweepOptions {
     pub per_second: u32,
     /// Also where an owner is in another store, so that no transaction can check it.
     pub allow_unchecked: bool,
+    /// Also where so many owners are gone that it looks like lost metadata.
+    pub allow_vanished: bool,
+    /// Also where an owner names a ledger that does not exist, for this reason, which goes into the audit.
+    pub allow_missing: Option<String>,
     /// Only marks of this part.
     pub part: Option<Part>,
     /// Owners that the circuit breaker looks at.
@@ -52,6 +58,8 @@ impl Default for SweepOptions {
             max_deletes: None,
             per_second: 10,
             allow_unchecked: false,
+            allow_vanished: false,
+            allow_missing: None,
             part: None,
             sample: breaker::OWNERS,
         }
@@ -83,6 +91,10 @@ struct Sweep<'a> {
     /// Deletions that were begun; the breaker's look and the pace count them.
     begun: u64,
     next: Duration,
+    /// What was in the way, and why that was no matter: for the audit.
+    despite: Option<String>,
+    /// What keeps some marks from being swept.
+    held: Option<Stop>,
     swept: Swept,
 }
 
@@ -110,8 +122,13 @@ pub async fn remove_deletable(
         most: options.max_deletes.unwrap_or(usual),
         begun: 0,
         next: Duration::ZERO,
+        despite: None,
+        held: None,
         swept: Swept::default(),
     };
+    if let (true, Some(stop)) = (options.allow_vanished, Stop::mass(last.vanished)) {
+        sweep.despite = Some(format!("with --allow-vanished: {stop}"));
+    }
     sweep.swept.stopped = sweep.all().await.err();
     if let Some(stop) = &sweep.swept.stopped {
         tracing::warn!(reason = %crate::report::text(stop), "the sweep ended early");
@@ -126,11 +143,13 @@ impl Sweep<'_> {
             if let Some(mark) = self.acting.state.mark(*id)?
                 && (self.options.part.as_ref()).is_none_or(|part| part.has_owner(&mark.owner.path))
             {
+                // A pass may take hours.
+                self.acting.is_recent(self.last)?;
                 let left = (ids.len() - number) as u64;
                 self.one(mark, left).await?;
             }
         }
-        Ok(())
+        self.held.take().map_or(Ok(()), Err)
     }
 
     async fn one(&mut self, mut mark: Mark, left: u64) -> Result<(), Stop> {
@@ -160,6 +179,14 @@ impl Sweep<'_> {
             Confirmed::NotYet(why) => return self.keep(&mut mark, why),
             Confirmed::Not(why) => return self.drop(&mark, What::Drop, &why).await,
         };
+        if mark.class.is_of_absence()
+            && let Some(stop) =
+                Stop::mass(self.last.vanished).filter(|_| !self.options.allow_vanished)
+        {
+            let why = stop.to_string();
+            self.held = Some(stop);
+            return self.keep(&mut mark, why);
+        }
         let node = (bytes.as_slice(), &stat);
         let unchecked = self.options.allow_unchecked;
         match verify::look(self.acting, self.last, &mark, candidate, node, unchecked).await? {
@@ -167,6 +194,26 @@ impl Sweep<'_> {
             Look::Against(why) => self.drop(&mark, What::Drop, &why).await,
             Look::NotNow(why) => self.keep(&mut mark, why),
         }
+    }
+
+    /// Looks around, unless somebody has said why it is no matter what is found.
+    async fn breaker(&mut self) -> Result<(), Stop> {
+        let (acting, last, options) = (self.acting, self.last, self.options);
+        let found = breaker::look(acting, last, self.layout, options.sample).await?;
+        for (owner, id) in found.missing {
+            let archived = acting.state.archived(id)?;
+            if archived.is_some_and(|archived| archived.undone_at.is_none()) {
+                return Err(Stop::Ours { owner, id });
+            }
+            let Some(reason) = &options.allow_missing else {
+                return Err(Stop::Missing { owner, id });
+            };
+            let why = format!("although {owner} names ledger {id}, which does not exist: {reason}");
+            tracing::warn!(why, "the sweep goes on");
+            self.despite = Some(why);
+        }
+        let mass = Stop::mass(found.vanished).filter(|_| !options.allow_vanished);
+        mass.map_or(Ok(()), Err)
     }
 
     /// Everything was read, and speaks for it.
@@ -189,7 +236,7 @@ impl Sweep<'_> {
             return Ok(());
         }
         if self.begun.is_multiple_of(BREAKER_EVERY) {
-            breaker::check(self.acting, self.last, self.layout, self.options.sample).await?;
+            self.breaker().await?;
         }
         self.begun += 1;
         self.pace().await;
@@ -230,7 +277,8 @@ impl Sweep<'_> {
         }
         self.reach(Failpoint::AfterDelete).await;
         self.swept.bytes = self.swept.bytes.saturating_add(bytes);
-        self.finish(&mark, None).await
+        let why = self.despite.clone();
+        self.finish(&mark, why.as_deref()).await
     }
 
     /// The ledger's node was deleted, or should have been.

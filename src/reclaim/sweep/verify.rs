@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use super::names::Names;
-use crate::cluster::ledger::LedgerMetadata;
+use crate::cluster::ledger::{LedgerMetadata, LedgerState};
 use crate::cluster::store::{Op, Stat, StoreError, get_all};
 use crate::reclaim::acting::{Acting, Candidate, LastScan, Stop, at};
 use crate::reclaim::name;
@@ -108,7 +108,36 @@ pub(super) async fn look(
             return Ok(answer);
         }
     }
-    looking.judge(last, candidate, node, own, namespace)
+    let looked = looking.judge(last, candidate, node, own, namespace)?;
+    Ok(match written(acting, mark, candidate, node.0).await {
+        Some(why) if matches!(looked, Look::Clear(_)) => Look::NotNow(why),
+        _ => looked,
+    })
+}
+
+/// Why one that is not closed, and was never seen to be named, may be in use: a broker that runs names it at its next chance.
+async fn written(
+    acting: &Acting<'_>,
+    mark: &Mark,
+    candidate: &Candidate,
+    bytes: &[u8],
+) -> Option<String> {
+    let metadata = LedgerMetadata::decode(bytes).ok()?;
+    let is_unseen = matches!(mark.class, Class::NeverListed | Class::NoOwner);
+    if !is_unseen || metadata.state == LedgerState::Closed {
+        return None;
+    }
+    let Some(entries) = acting.entries else {
+        let why = "it is not closed, and nobody asks the bookies whether it is written";
+        return Some(why.to_owned());
+    };
+    match entries.last_add_confirmed(mark.id, &metadata).await {
+        Ok(now) if candidate.lac == Some(now) => None,
+        Ok(_) => Some("entries were added to it since it was suspected first".to_owned()),
+        Err(error) => Some(format!(
+            "it is not closed, and whether it is written is not known: {error}"
+        )),
+    }
 }
 
 impl Looking<'_> {
@@ -236,7 +265,7 @@ impl Looking<'_> {
             all_read: !names.more,
             all_clusters: last.all_clusters,
             namespace,
-            // The scan has looked into it, and its node is the same.
+            // The scan has looked into it; whether it is so still is asked afterwards.
             is_written: false,
             witness: candidate.witness.as_ref().map(|(_, witness)| *witness),
             made: stat.created_at,

@@ -157,8 +157,8 @@ async fn a_ledger_that_goes_before_it_is_read_is_no_ledger() {
 #[tokio::test]
 async fn a_snapshot_that_is_not_newer_is_refused() {
     let mut stage = hooked(|_, _| Then::Go).await;
-    stage.options.snapshot_of = Some(0);
+    stage.options.snapshot_of = Some(Shows::at(0));
     insta::assert_snapshot!(stage.refused().await, @"the snapshot is not newer than the last scan, so that nothing new follows from it");
-    stage.options.snapshot_of = Some(1);
+    stage.options.snapshot_of = Some(Shows::at(1));
     assert_eq!(stage.scanned().await.unwrap().info.requests, 0);
 }

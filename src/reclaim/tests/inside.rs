@@ -38,6 +38,17 @@ impl Entries for Fake {
     fn last_add_confirmed<'a>(&'a self, id: LedgerId, _: &'a LedgerMetadata) -> Told<'a, i64> {
         Box::pin(async move { Ok(i64::try_from(self.of(id)?.len()).unwrap() - 1) })
     }
+    fn confirmed_and_length<'a>(
+        &'a self,
+        id: LedgerId,
+        _: &'a LedgerMetadata,
+    ) -> Told<'a, (i64, Option<u64>)> {
+        Box::pin(async move {
+            let all = self.of(id)?;
+            let length = all.iter().map(|entry| entry.len() as u64).sum();
+            Ok((i64::try_from(all.len()).unwrap() - 1, Some(length)))
+        })
+    }
     fn entries_held<'a>(&'a self, bookie: &'a str, ledger: LedgerId) -> Told<'a, Held> {
         let bookie = bookie.to_owned();
         let why = "it is a fake".to_owned();
@@ -177,4 +188,38 @@ async fn an_open_ledger_that_does_not_grow_is_not_written() {
         .unwrap()
         .insert(1, vec![Vec::new(), Vec::new()]);
     insta::assert_snapshot!(stage.scan().await, @"1 r3: somebody may be writing it");
+}
+
+#[tokio::test]
+async fn bytes_of_an_open_ledger_are_known_where_a_bookie_told_them() {
+    let mut stage = Stage::new().await;
+    let fake = Fake::default();
+    stage.entries = Some(Box::new(fake.clone()));
+    stage.list(TOPIC, &[7]).await;
+    stage.open_ledger_of(1, TOPIC).await;
+    stage.open_ledger_of(2, TOPIC).await;
+    stage.open_ledger_of(7, TOPIC).await;
+    stage.ledger_of(3, TOPIC).await;
+    fake.0
+        .lock()
+        .unwrap()
+        .insert(1, vec![vec![0; 5], vec![0; 3]]);
+    fake.0.lock().unwrap().insert(7, vec![vec![0; 9]]);
+    let told = async |stage: &Stage| {
+        stage.scan().await;
+        let mut told = Vec::new();
+        let judged = stage
+            .state
+            .for_each_judged(|row| told.push((row.id, row.told)));
+        judged.unwrap();
+        told
+    };
+    // Of 2 no bookie answers, 3 is closed, and about 7, which is named, nobody is asked.
+    let expected = [(1, Some(8)), (2, None), (3, None), (7, None)];
+    assert_eq!(told(&stage).await, expected);
+    // Another scan, another answer; none leaves none.
+    fake.0.lock().unwrap().insert(1, vec![vec![0; 9]]);
+    assert_eq!(told(&stage).await[0], (1, Some(9)));
+    fake.0.lock().unwrap().remove(&1);
+    assert_eq!(told(&stage).await[0], (1, None));
 }

@@ -6,6 +6,7 @@ mod hooked;
 mod inside;
 mod part;
 mod resume;
+mod times;
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,7 +17,9 @@ use tokio::sync::watch;
 
 use super::history::Ruling;
 use super::inside::Entries;
-use super::scan::{Ledgers, Options, Progress, Pulsar, ScanError, Scanned, Sources, scan_with};
+use super::scan::{
+    Ledgers, Options, Progress, Pulsar, ScanError, Scanned, Shows, Sources, scan_with,
+};
 use super::state::State;
 use crate::clock::Clock;
 use crate::cluster::ledger::Layout;

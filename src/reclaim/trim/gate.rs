@@ -33,6 +33,8 @@ struct Turns {
 struct Shared {
     loaded: Loaded,
     strain: Strain,
+    /// At worst, and for how many topics it was slower at all.
+    slowed: Option<(u32, String, u64)>,
     stopped: Option<String>,
 }
 
@@ -55,6 +57,7 @@ impl Gate {
             shared: Mutex::new(Shared {
                 loaded,
                 strain: Strain::default(),
+                slowed: None,
                 stopped: None,
             }),
         }
@@ -72,6 +75,28 @@ impl Gate {
     /// The first reason stays.
     pub(super) fn stop(&self, why: String) {
         lock(&self.shared).stopped.get_or_insert(why);
+    }
+
+    /// How many times slower the next topic comes, and why if it is because of how the cluster answers.
+    fn slower(&self) -> (u32, Option<String>) {
+        let mut shared = lock(&self.shared);
+        let (times, why) = shared.strain.look();
+        if 1 < times {
+            let (worst, reason, turns) = shared.slowed.take().unwrap_or_default();
+            let reason = match &why {
+                Some(why) if worst < times => why.clone(),
+                _ => reason,
+            };
+            shared.slowed = Some((worst.max(times), reason, turns + 1));
+        }
+        (times, why)
+    }
+
+    /// At worst, if it was slower than it was told to be.
+    pub(super) fn slowed(&self) -> Option<String> {
+        let shared = lock(&self.shared);
+        let (_, reason, turns) = shared.slowed.as_ref()?;
+        Some(format!("{reason}; {turns} topics had to wait longer"))
     }
 
     pub(super) fn answered(&self, source: Source, took: Duration) {
@@ -94,7 +119,11 @@ impl Pass<'_> {
     /// Waits until one more topic may be loaded.
     pub(super) async fn turn(&self, topic: &TopicName) -> Result<(), NoTurn> {
         let mut turns = self.gate.turns.lock().await;
-        let (times, why) = lock(&self.gate.shared).strain.look();
+        let (times, why) = self.gate.slower();
+        // Until it is at its pace again.
+        let why = why.or_else(|| {
+            (1 < times).then(|| format!("answers are as fast again: still {times} times slower"))
+        });
         self.progress.send_if_modified(|progress| {
             let changed = progress.slowed != why;
             progress.slowed = why;

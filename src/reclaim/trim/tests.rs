@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::super::plan::HOUR;
+use super::super::state::visits::Visit;
 use super::world::{SIZE, World};
 use super::*;
 use crate::cluster::broker::BrokerOptions;
@@ -15,17 +16,18 @@ use crate::cluster::memory::MemorySession;
 use crate::report;
 
 /// For what should be reached within milliseconds.
-const LIMIT: Duration = Duration::from_secs(20);
+pub(super) const LIMIT: Duration = Duration::from_secs(20);
 
-struct Agent {
+pub(super) struct Agent {
     world: Arc<World>,
     dir: tempfile::TempDir,
-    session: Arc<MemorySession>,
-    options: TrimOptions,
+    pub(super) session: Arc<MemorySession>,
+    pub(super) options: TrimOptions,
+    pub(super) entries: Option<Box<dyn Entries>>,
 }
 
 impl Agent {
-    fn of(world: &Arc<World>) -> Agent {
+    pub(super) fn of(world: &Arc<World>) -> Agent {
         Agent {
             world: Arc::clone(world),
             dir: tempfile::tempdir().unwrap(),
@@ -37,23 +39,32 @@ impl Agent {
                 concurrency: 1,
                 ..TrimOptions::default()
             },
+            entries: None,
         }
     }
 
-    async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+    fn cluster(&self) -> TrimCluster<'_> {
         let store: Arc<dyn MetaStore> = self.session.clone();
-        let cluster = TrimCluster {
+        TrimCluster {
             ledgers: Ledgers {
                 store: Arc::clone(&store),
                 root: "/ledgers".to_owned(),
             },
-            pulsar: Pulsar {
-                name: "here".to_owned(),
-                store: Arc::clone(&store),
-                root: String::new(),
-            },
-            bare: Arc::clone(&store),
-        };
+            pulsar: self.pulsar(),
+            bare: store,
+            entries: self.entries.as_deref(),
+        }
+    }
+
+    pub(super) fn pulsar(&self) -> Pulsar {
+        Pulsar {
+            name: "here".to_owned(),
+            store: self.session.clone(),
+            root: String::new(),
+        }
+    }
+
+    fn brokers(&self) -> Brokers {
         let first = lock(&self.world.inner).brokers[0].url();
         let brokers = Brokers::new(BrokerOptions {
             urls: vec![first],
@@ -61,16 +72,43 @@ impl Agent {
             token: None,
             authorities: None,
         });
+        brokers.unwrap()
+    }
+
+    async fn leader(&self) -> Leader {
         let leads = watch::Sender::new(None);
+        let store: Arc<dyn MetaStore> = self.session.clone();
+        campaign(store, "/leader", "here", &leads).await.unwrap()
+    }
+
+    /// What a command does that a signal has ended.
+    pub(super) async fn unload(&self) {
+        let leader = self.leader().await;
+        let (cluster, brokers) = (self.cluster(), self.brokers());
+        let state = self.state();
+        let unloaded = unload(
+            &state,
+            &cluster,
+            &brokers,
+            &leader,
+            &self.world.clock,
+            &self.options,
+        );
+        unloaded.await.unwrap();
+        leader.resign().await;
+    }
+
+    pub(super) async fn try_pass(&self, execute: bool) -> Result<TrimPass, TrimError> {
+        let (cluster, brokers) = (self.cluster(), self.brokers());
         let leader = match execute {
-            true => Some(campaign(store, "/leader", "here", &leads).await.unwrap()),
+            true => Some(self.leader().await),
             false => None,
         };
         let progress = watch::Sender::new(TrimProgress::default());
         let pass = trim(
             &self.state(),
             &cluster,
-            &brokers.unwrap(),
+            &brokers,
             leader.as_ref(),
             &self.world.clock,
             &self.options,
@@ -83,12 +121,12 @@ impl Agent {
         pass
     }
 
-    async fn pass(&self) -> String {
+    pub(super) async fn pass(&self) -> String {
         told(&self.try_pass(true).await.unwrap())
     }
 
     /// A pass that is dropped when the broker holds an answer back.
-    async fn killed_pass(&self) {
+    pub(super) async fn killed_pass(&self) {
         let reached = tokio::time::timeout(LIMIT, self.world.reached.notified());
         tokio::select! {
             pass = self.try_pass(true) => panic!("the pass was not held: {pass:?}"),
@@ -96,14 +134,21 @@ impl Agent {
         }
     }
 
-    fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State::open(self.dir.path()).unwrap()
     }
 
-    fn loaded_by_us(&self) -> Vec<String> {
-        let all = self.state().loaded_by_us().unwrap();
+    pub(super) fn loaded_by_us(&self) -> Vec<String> {
+        let all = self.state().all_visits().unwrap();
         let name = |node: &String| node.rsplit_once('/').unwrap().1.to_owned();
-        all.iter().map(|(node, _)| name(node)).collect()
+        let ours = all.iter().filter(|(.., visit)| visit.loaded_by_us);
+        ours.map(|(_, node, _)| name(node)).collect()
+    }
+
+    fn visit(&self, node: &str) -> Option<Visit> {
+        let all = self.state().all_visits().unwrap();
+        let found = all.into_iter().find(|(_, other, _)| other == node);
+        found.map(|(.., visit)| visit)
     }
 }
 
@@ -118,7 +163,7 @@ fn nameless(text: &str) -> String {
     parts.collect()
 }
 
-fn told(pass: &TrimPass) -> String {
+pub(super) fn told(pass: &TrimPass) -> String {
     let mut lines = Vec::new();
     for topic in &pass.results {
         let name = topic.topic.as_str().rsplit_once('/').unwrap().1;
@@ -204,10 +249,8 @@ async fn two_visits_one_retention_apart_empty_topics_that_nobody_loads() {
     e4*: 13 14 15 16
     ");
     assert!(agent.loaded_by_us().is_empty());
-    let visit = agent
-        .state()
-        .visit("/managed-ledgers/public/default/persistent/e1");
-    let visit = visit.unwrap().unwrap();
+    let visit = agent.visit("/managed-ledgers/public/default/persistent/e1");
+    let visit = visit.unwrap();
     assert_eq!((visit.visits, visit.gained), (2, 4 * SIZE.unsigned_abs()));
 }
 
@@ -243,10 +286,7 @@ async fn a_dry_run_asks_only_what_loads_nothing() {
     assert_eq!(world.told(), before);
     assert!(lock(&world.inner).log.is_empty());
     assert_eq!(
-        agent
-            .state()
-            .visit("/managed-ledgers/public/default/persistent/a")
-            .unwrap(),
+        agent.visit("/managed-ledgers/public/default/persistent/a"),
         None
     );
     // The namespace lets it pass, and the topic's own policies do not.

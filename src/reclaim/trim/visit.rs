@@ -8,9 +8,10 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::super::plan::strain::Source;
-use super::super::plan::trim::{Gain, Policy, Verdict};
+use super::super::plan::trim::{Gain, NEEDED, Policy, Verdict};
 use super::super::state::StateError;
 use super::super::state::visits::Visit;
+use super::cursors::Ask;
 use super::gate::NoTurn;
 use super::walk::{Candidate, Topic};
 use super::{After, Done, Pass, TopicTrim, TrimError, at, lock};
@@ -32,6 +33,22 @@ const LOADED: &str = "it was loaded meanwhile";
 const ENDED: &str = "the pass ended before its turn";
 pub(super) const NO_LEADER: &str = "it leads no more";
 const NOT_READ: &str = "what applies to it cannot be read";
+
+const NOT_TOLD: &str =
+    "its broker does not tell what it keeps of the topic, and its namespace does not say it";
+
+/// None where the broker knows no such thing.
+fn told<T>(answer: Result<T, BrokerError>) -> Result<Option<T>, BrokerError> {
+    match answer {
+        Ok(told) => Ok(Some(told)),
+        Err(
+            BrokerError::NotFound { .. }
+            | BrokerError::NotAllowed { .. }
+            | BrokerError::Garbage { .. },
+        ) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// What came of the order to trim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,19 +138,11 @@ impl Pass<'_> {
         &self,
         candidate: &Candidate,
     ) -> Result<Result<(Topic, Gain), &'static str>, String> {
-        let name = &candidate.name;
-        let mut policy = candidate.policy;
-        if !name.is_of_old() {
-            let applied = async || {
-                let kept = self.brokers.retention(name).await?;
-                Ok::<_, BrokerError>((kept, self.brokers.ttl(name).await?))
-            };
-            let (kept, ttl) = applied().await.map_err(|error| report::text(&error))?;
-            policy = match kept {
-                Some(kept) => Policy::of(kept.minutes, kept.megabytes, ttl),
-                None => Policy::of(0, 0, ttl),
-            };
-        }
+        let applied = self.applied(candidate).await;
+        let policy = match applied.map_err(|error| report::text(&error))? {
+            Ok(policy) => policy,
+            Err(why) => return Ok(Err(why)),
+        };
         let store = &*self.cluster.pulsar.store;
         let (bytes, stat) = match store.get(&candidate.node).await {
             Err(StoreError::NoNode) => return Ok(Err(CHANGED)),
@@ -143,12 +152,43 @@ impl Pass<'_> {
             return Ok(Err(CHANGED));
         };
         let topic = Topic { list, stat };
-        let weighed = self.weigh(&candidate.node, &topic, policy).await;
+        let weighed = self
+            .weigh(&candidate.node, &topic, policy, Ask::Bookies)
+            .await;
         match weighed.map_err(|error| report::text(&error))? {
             Verdict::Visit(gain) => Ok(Ok((topic, gain))),
-            Verdict::Leave(_) if policy == candidate.policy => Ok(Err(CHANGED)),
+            Verdict::Leave(why @ NEEDED) => Ok(Err(why)),
+            Verdict::Leave(_) if policy == candidate.namespace.policy => Ok(Err(CHANGED)),
             Verdict::Leave(_) => Ok(Err(KEPT)),
         }
+    }
+
+    /// What applies to the topic, its own policies first. A broker that does not tell is one that knows no policies of topics, or
+    /// no such question: then what the namespace says itself holds for what is kept, which the broker looks at once more when
+    /// it trims. It does not hold for the time to live: to have messages expired is our order, and who does not know
+    /// that the topic has no longer one does not give it.
+    async fn applied(
+        &self,
+        candidate: &Candidate,
+    ) -> Result<Result<Policy, &'static str>, BrokerError> {
+        let Candidate {
+            name, namespace, ..
+        } = candidate;
+        if name.is_of_old() {
+            return Ok(Ok(namespace.policy));
+        }
+        let kept = told(self.brokers.retention(name).await)?;
+        let ttl = told(self.brokers.ttl(name).await)?.flatten();
+        let policy = match kept {
+            Some(Some(kept)) => Policy::of(kept.minutes, kept.megabytes, ttl),
+            Some(None) => Policy::of(0, 0, ttl),
+            None if namespace.is_said => Policy {
+                ttl: Policy::of(0, 0, ttl).ttl,
+                ..namespace.policy
+            },
+            None => return Ok(Err(NOT_TOLD)),
+        };
+        Ok(Ok(policy))
     }
 
     async fn visit(

@@ -1,30 +1,36 @@
 //! Finds the topics that seem worth a visit, with as few reads as it takes: policies of a namespace first, then the list,
 //! and cursors and the last ledger only where the answer depends on them.
 
+use std::cmp::Reverse;
+use std::time::Duration;
+
+use serde::Deserialize;
+
 use super::super::plan::Millis;
 use super::super::plan::trim::{
     EMPTY, FOR_EVER, Facts, Gain, Last, Policy, Slowest, Verdict, is_due, judge,
 };
+use super::super::state::position::Behind;
+use super::cursors::Ask;
+use super::folders::Rest;
+use super::visit::NO_LEADER;
 use super::{Pass, TrimError, TrimPass, at};
 use crate::cluster::broker::TopicName;
 use crate::cluster::ledger::{LedgerMetadata, LedgerState};
-use crate::cluster::pulsar::{ManagedCursor, Node, Position};
+use crate::cluster::pulsar::Node;
 use crate::cluster::store::{Stat, StoreError, children_if_any, get_all};
-use serde::Deserialize;
 
 /// Nodes read in one go: some seconds of work at the usual pace.
-const BATCH: usize = 512;
+pub(super) const BATCH: usize = 512;
 
-/// Folders above a topic: tenant, namespace, domain, and one more for names of old and for what is unknown.
-const DEEPEST: usize = 5;
-
-/// Candidates that are kept: a day of visits at the usual pace. The largest stay.
-const MOST_CANDIDATES: usize = 100_000;
+/// After so long the candidates so far are visited, and it is remembered that they were: what is lost by a kill is a
+/// minute of reading.
+const SLICE_TIME: Duration = Duration::from_secs(60);
 
 /// Unreadable nodes that are named; more say nothing new.
 const MOST_UNREADABLE: usize = 100;
 
-const TOPICS: &str = "/managed-ledgers";
+pub(super) const TOPICS: &str = "/managed-ledgers";
 
 const LOADED: &str = "it is loaded, and its broker trims it";
 const SYSTEM: &str = "it is Pulsar's own";
@@ -32,6 +38,7 @@ const NO_POLICIES: &str = "its namespace has no policies";
 const DELETED: &str = "its namespace is being deleted";
 const DAMAGED: &str = "the policies of its namespace cannot be understood";
 const RESTS: &str = "it was visited not long ago";
+const NO_NAME: &str = "its name is none that a broker can be asked by";
 const NOT_WANTED: &str = "it was not asked for";
 
 /// A topic that seems worth a visit.
@@ -40,9 +47,16 @@ pub(super) struct Candidate {
     pub(super) name: TopicName,
     /// The path of its node.
     pub(super) node: String,
-    /// By the namespace.
-    pub(super) policy: Policy,
+    pub(super) namespace: Namespace,
     pub(super) gain: Gain,
+}
+
+/// What a namespace says is kept of its topics.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Namespace {
+    pub(super) policy: Policy,
+    /// It says so itself. What the broker assumes otherwise is not written anywhere.
+    pub(super) is_said: bool,
 }
 
 /// A topic's node, read.
@@ -70,87 +84,109 @@ struct Kept {
     megabytes: i64,
 }
 
-/// A folder to be read, its depth and how many there are in it.
-struct Folder {
-    below: String,
-    depth: usize,
-    children: u32,
-}
-
 impl Pass<'_> {
-    /// The candidates, the largest first, and what else was seen.
-    pub(super) async fn walk(&self) -> Result<(Vec<Candidate>, TrimPass), TrimError> {
-        let mut found = TrimPass::default();
+    /// The next candidates, the largest first: of so many topics as are remembered to be dealt with at a time.
+    pub(super) async fn slice(
+        &self,
+        rest: &mut Rest,
+        found: &mut TrimPass,
+    ) -> Result<Vec<Candidate>, TrimError> {
+        let began = self.clock.elapsed();
         let mut candidates = Vec::new();
-        let mut folders = vec![Folder {
-            below: String::new(),
-            depth: 0,
-            children: 0,
-        }];
-        while let Some(folder) = folders.pop() {
-            let path = self.path(&folder.below);
-            if DEEPEST < folder.depth {
-                return Err(TrimError::TooDeep { path });
+        let is_enough = |candidates: &Vec<Candidate>| {
+            self.options.slice.max(1) <= candidates.len()
+                || SLICE_TIME <= self.clock.elapsed() - began
+        };
+        while !is_enough(&candidates) {
+            if self.leader.is_some() && !self.is_leader() {
+                self.gate.stop(NO_LEADER.to_owned());
+                break;
             }
-            let policy = match folder.below.strip_suffix("/persistent") {
-                None => None,
-                Some(namespace) => match self.policy(namespace).await? {
-                    Ok(policy) => Some(policy),
-                    Err(why) => {
-                        *found.skipped.entry(why).or_default() += u64::from(folder.children);
-                        found.topics += u64::from(folder.children);
-                        continue;
-                    }
-                },
-            };
-            let store = &*self.cluster.pulsar.store;
-            let names = at(&path, children_if_any(store, &path).await)?;
-            for some in names.chunks(BATCH) {
-                let below = |name: &String| match folder.below.as_str() {
-                    "" => name.clone(),
-                    above => format!("{above}/{name}"),
-                };
-                let below: Vec<_> = some.iter().map(below).collect();
-                let paths: Vec<_> = below.iter().map(|below| self.path(below)).collect();
-                let read = at(&path, get_all(store, &paths).await)?;
-                for (below, node) in below.into_iter().zip(read) {
-                    let Some((bytes, stat)) = node else { continue };
-                    if let (Some(policy), Some(name)) = (policy, TopicName::of_node(&below)) {
-                        found.topics += 1;
-                        match self.topic(&name, &bytes, stat, policy, &mut found).await? {
-                            Ok(candidate) => candidates.push(candidate),
-                            Err(why) => *found.skipped.entry(why).or_default() += 1,
-                        }
-                    } else if bytes.is_empty() && 0 < stat.children && self.is_wanted(&below) {
-                        folders.push(Folder {
-                            below,
-                            depth: folder.depth + 1,
-                            children: stat.children,
-                        });
-                    }
-                }
-                found.left_out += keep_largest(&mut candidates);
-                self.tell(&found, candidates.len());
+            if rest.names.is_empty() && !self.next_folder(rest, found).await? {
+                rest.is_done = true;
+                break;
             }
+            self.some(rest, found, &mut candidates).await?;
         }
-        candidates.sort_by_key(|candidate| std::cmp::Reverse(all_of(&candidate.gain)));
-        self.progress.send_modify(|progress| progress.walked = true);
-        Ok((candidates, found))
+        candidates.sort_by_key(|candidate| Reverse(all_of(&candidate.gain)));
+        Ok(candidates)
     }
 
-    fn tell(&self, found: &TrimPass, candidates: usize) {
-        self.progress.send_modify(|progress| {
-            progress.topics = found.topics;
-            progress.candidates = candidates as u64;
+    /// Opens the next folder in which there may be candidates; none is left if it says no.
+    async fn next_folder(&self, rest: &mut Rest, found: &mut TrimPass) -> Result<bool, TrimError> {
+        rest.current = None;
+        let Some(folder) = rest.folders.pop_front() else {
+            return Ok(false);
+        };
+        let skip = rest.skip.take();
+        rest.behind = Some(Behind {
+            folder: folder.below.clone(),
+            topic: skip.clone(),
         });
+        // Its name has a domain: it is a folder of topics.
+        let namespace = folder.below.rsplit_once('/').map_or("", |(above, _)| above);
+        match self.namespace(namespace).await? {
+            Err(why) => {
+                let count = u64::from(folder.children);
+                *found.skipped.entry(why).or_default() += count;
+                self.progress
+                    .send_modify(|progress| progress.topics += count);
+                rest.behind = Some(Behind {
+                    folder: folder.below,
+                    topic: None,
+                });
+            }
+            Ok(namespace) => {
+                let path = self.path(&folder.below);
+                let store = &*self.cluster.pulsar.store;
+                let mut names = at(&path, children_if_any(store, &path).await)?;
+                names.retain(|name| skip.as_ref().is_none_or(|skip| skip < name));
+                names.sort_unstable();
+                rest.names = names.into();
+                rest.current = Some((folder.below, namespace));
+            }
+        }
+        Ok(true)
     }
 
-    pub(super) fn path(&self, below: &str) -> String {
-        let root = &self.cluster.pulsar.root;
-        match below {
-            "" => format!("{root}{TOPICS}"),
-            below => format!("{root}{TOPICS}/{below}"),
+    /// Reads a few topics of the folder.
+    async fn some(
+        &self,
+        rest: &mut Rest,
+        found: &mut TrimPass,
+        candidates: &mut Vec<Candidate>,
+    ) -> Result<(), TrimError> {
+        let Some((folder, namespace)) = &rest.current else {
+            return Ok(());
+        };
+        let store = &*self.cluster.pulsar.store;
+        let count = BATCH.min(self.options.slice.max(1)).min(rest.names.len());
+        let some: Vec<_> = rest.names.drain(..count).collect();
+        let below: Vec<_> = some.iter().map(|name| format!("{folder}/{name}")).collect();
+        let paths: Vec<_> = below.iter().map(|below| self.path(below)).collect();
+        let read = at(&self.path(folder), get_all(store, &paths).await)?;
+        for (below, node) in below.iter().zip(read) {
+            let Some((bytes, stat)) = node else { continue };
+            let judged = match TopicName::of_node(below) {
+                Some(name) => self.topic(&name, &bytes, stat, *namespace, found).await?,
+                None => Err(NO_NAME),
+            };
+            self.progress.send_modify(|progress| {
+                progress.topics += 1;
+                progress.candidates += u64::from(judged.is_ok());
+            });
+            match judged {
+                Ok(candidate) => candidates.push(candidate),
+                Err(why) => *found.skipped.entry(why).or_default() += 1,
+            }
         }
+        if let Some(last) = some.into_iter().next_back() {
+            rest.behind = Some(Behind {
+                folder: folder.clone(),
+                topic: Some(last),
+            });
+        }
+        Ok(())
     }
 
     /// The topic of a node's path.
@@ -159,33 +195,12 @@ impl Pass<'_> {
         TopicName::of_node(below)
     }
 
-    /// A folder that something is in which was asked for.
-    fn is_wanted(&self, below: &str) -> bool {
-        // Topics of Pulsar's own, among them one for each broker.
-        if below == "pulsar" {
-            return false;
-        }
-        let leads = |wanted: &str| {
-            let longer = |long: &str, short: &str| {
-                let rest = long.strip_prefix(short);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-            };
-            longer(wanted, below) || longer(below, wanted)
-        };
-        let topics = || {
-            self.options
-                .topics
-                .iter()
-                .filter_map(|topic| namespace(topic))
-        };
-        let namespaces = &self.options.namespaces;
-        (namespaces.is_empty() || namespaces.iter().any(|one| leads(one)))
-            && (self.options.topics.is_empty() || topics().any(leads))
-    }
-
     /// What a namespace says is kept, or why none of its topics is a candidate. What it does not say is assumed to be as
     /// little as can be: the broker is asked before a visit.
-    async fn policy(&self, namespace: &str) -> Result<Result<Policy, &'static str>, TrimError> {
+    async fn namespace(
+        &self,
+        namespace: &str,
+    ) -> Result<Result<Namespace, &'static str>, TrimError> {
         let path = format!("{}/admin/policies/{namespace}", self.cluster.pulsar.root);
         let bytes = match self.cluster.pulsar.store.get(&path).await {
             Err(StoreError::NoNode) => return Ok(Err(NO_POLICIES)),
@@ -198,13 +213,18 @@ impl Pass<'_> {
             return Ok(Err(DELETED));
         }
         let kept = policies.retention_policies;
-        let (minutes, megabytes) = kept.map_or((0, 0), |kept| (kept.minutes, kept.megabytes));
+        let (minutes, megabytes) = kept
+            .as_ref()
+            .map_or((0, 0), |kept| (kept.minutes, kept.megabytes));
         let ttl = policies.message_ttl_in_seconds;
         let ttl = ttl.and_then(|ttl| u64::try_from(ttl).ok());
         let policy = Policy::of(minutes, megabytes, ttl.filter(|ttl| 0 < *ttl));
         Ok(match policy.time.is_none() && policy.size.is_none() {
             true => Err(FOR_EVER),
-            false => Ok(policy),
+            false => Ok(Namespace {
+                policy,
+                is_said: kept.is_some(),
+            }),
         })
     }
 
@@ -213,7 +233,7 @@ impl Pass<'_> {
         name: &TopicName,
         bytes: &[u8],
         stat: Stat,
-        policy: Policy,
+        namespace: Namespace,
         found: &mut TrimPass,
     ) -> Result<Result<Candidate, &'static str>, TrimError> {
         let topics = &self.options.topics;
@@ -238,7 +258,10 @@ impl Pass<'_> {
         };
         let node = self.path(&name.node());
         let topic = Topic { list, stat };
-        let gain = match self.weigh(&node, &topic, policy).await? {
+        let gain = match self
+            .weigh(&node, &topic, namespace.policy, Ask::Store)
+            .await?
+        {
             Verdict::Leave(why) => return Ok(Err(why)),
             Verdict::Visit(gain) => gain,
         };
@@ -249,7 +272,7 @@ impl Pass<'_> {
         Ok(Ok(Candidate {
             name: name.clone(),
             node,
-            policy,
+            namespace,
             gain,
         }))
     }
@@ -265,6 +288,7 @@ impl Pass<'_> {
         node: &str,
         topic: &Topic,
         policy: Policy,
+        ask: Ask,
     ) -> Result<Verdict, TrimError> {
         let mut facts = Facts {
             list: &topic.list.ledgers,
@@ -289,7 +313,7 @@ impl Pass<'_> {
         if let leave @ Verdict::Leave(_) = judge(&facts, min_gain) {
             return Ok(leave);
         }
-        facts.slowest = self.slowest(node).await?;
+        facts.slowest = self.slowest(node, ask).await?;
         Ok(judge(&facts, min_gain))
     }
 
@@ -314,51 +338,9 @@ impl Pass<'_> {
             },
         })
     }
-
-    /// The slowest of a topic's cursors.
-    async fn slowest(&self, node: &str) -> Result<Slowest, TrimError> {
-        let store = &*self.cluster.pulsar.store;
-        let names = at(node, children_if_any(store, node).await)?;
-        let paths: Vec<_> = names.iter().map(|name| format!("{node}/{name}")).collect();
-        let mut slowest = None;
-        for cursor in at(node, get_all(store, &paths).await)?
-            .into_iter()
-            .flatten()
-        {
-            match Node::decode(&cursor.0) {
-                Ok(Node::Cursor(ManagedCursor {
-                    ledger: None,
-                    mark_delete: Some(at),
-                    ..
-                })) => slowest = Some(slowest.map_or(at, |other: Position| other.min(at))),
-                // Its position is in a ledger, or nowhere.
-                _ => return Ok(Slowest::Unknown),
-            }
-        }
-        Ok(slowest.map_or(Slowest::None, Slowest::At))
-    }
-}
-
-/// The first two words of a topic's name: tenant and namespace, or of names of old tenant and cluster.
-fn namespace(topic: &str) -> Option<&str> {
-    let name = topic.split_once("://")?.1;
-    let end = name.match_indices('/').nth(1)?.0;
-    Some(&name[..end])
 }
 
 /// What both visits of a pair give back.
-fn all_of(gain: &Gain) -> u64 {
+pub(super) fn all_of(gain: &Gain) -> u64 {
     gain.bytes.saturating_add(gain.later.unwrap_or(0))
-}
-
-/// Forgets the smallest of too many, and says how many.
-fn keep_largest(candidates: &mut Vec<Candidate>) -> u64 {
-    // Half again, so that it is seldom sorted.
-    if candidates.len() < MOST_CANDIDATES + MOST_CANDIDATES / 2 {
-        return 0;
-    }
-    candidates.sort_by_key(|candidate| std::cmp::Reverse(all_of(&candidate.gain)));
-    let more = candidates.len() - MOST_CANDIDATES;
-    candidates.truncate(MOST_CANDIDATES);
-    more as u64
 }

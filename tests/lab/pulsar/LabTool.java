@@ -57,12 +57,14 @@ public final class LabTool {
         "produce TOPIC COUNT [BYTES] [KEYS]   send COUNT messages, with KEYS different keys if given",
         "subscribe TOPIC SUB [ACK] [single]   durable subscription from the earliest message; acknowledge ACK",
         "                                     messages cumulatively, or every second one with `single`",
+        "topics COUNT BYTES TOPIC[=ACK]...    COUNT messages to each topic, and a subscription s1 that acknowledges ACK",
         "schema TOPIC VERSIONS                send one message under each of VERSIONS growing AVRO schemas",
         "delayed TOPIC SUB COUNT              COUNT messages due in one hour, read by a shared subscription",
         "fill NAMESPACE TOPICS LEDGERS        many small topics, each with a half-read subscription",
         "tree PATH                            nodes below PATH: version, creation id, bytes",
         "hex PATH                             data of one node",
         "show PATH                            stat, hex and decoded form of one node",
+        "lists PATH...                        ledger ids of managed ledger nodes, a line for each that is there",
         "ledger ID                            ledger metadata: stat, hex, fields",
         "ledgers                              every ledger in the metadata, one a line",
         "refs                                 every reference to a ledger, one a line",
@@ -87,12 +89,18 @@ public final class LabTool {
         switch (cmd) {
             case "produce" -> produce(a[1], Integer.parseInt(a[2]), num(a, 3, 100), num(a, 4, 0));
             case "subscribe" -> subscribe(a[1], a[2], num(a, 3, 0), a.length > 4);
+            case "topics" -> topics(Integer.parseInt(a[1]), Integer.parseInt(a[2]), words(a, 3));
             case "schema" -> schema(a[1], Integer.parseInt(a[2]));
             case "delayed" -> delayed(a[1], a[2], Integer.parseInt(a[3]));
             case "fill" -> fill(a[1], Integer.parseInt(a[2]), Integer.parseInt(a[3]));
             case "tree" -> withZk(zk -> tree(zk, a[1]));
             case "hex" -> withZk(zk -> System.out.println(hex(zk.getData(a[1], false, null))));
             case "show" -> withZk(zk -> show(zk, a[1]));
+            case "lists" -> withZk(zk -> {
+                for (String path : words(a, 1)) {
+                    list(zk, path);
+                }
+            });
             case "ledger" -> withZk(zk -> ledger(zk, Long.parseLong(a[1])));
             case "ledgers" -> withZk(LabTool::ledgers);
             case "refs" -> withZk(zk -> references(zk).forEach((id, who) -> System.out.println(id + "\t" + who)));
@@ -191,6 +199,22 @@ public final class LabTool {
     private static void subscribe(String topic, String sub, int ack, boolean single) throws Exception {
         try (PulsarClient c = client()) {
             read(c, topic, sub, ack, single);
+        }
+    }
+
+    private static void topics(int count, int bytes, List<String> topics) throws Exception {
+        try (PulsarClient c = client()) {
+            for (String words : topics) {
+                String[] w = words.split("=", 2);
+                int ack = w.length > 1 ? Integer.parseInt(w[1]) : 0;
+                if (w.length > 1) {
+                    read(c, w[0], "s1", 0, false); // holds what comes, also without retention
+                }
+                send(c, w[0], count, bytes, 0);
+                if (ack > 0) {
+                    read(c, w[0], "s1", ack, false);
+                }
+            }
         }
     }
 
@@ -579,6 +603,18 @@ public final class LabTool {
     }
 
     // ---------------------------------------------------------------- faults
+
+    private static void list(ZooKeeper zk, String path) throws Exception {
+        try {
+            StringBuilder line = new StringBuilder(path);
+            for (var l : ManagedLedgerInfo.parseFrom(zk.getData(path, false, null)).getLedgerInfoList()) {
+                line.append(' ').append(l.getLedgerId());
+            }
+            System.out.println(line);
+        } catch (KeeperException.NoNodeException e) {
+            System.out.println("# " + path + " is not there");
+        }
+    }
 
     private static void forget(ZooKeeper zk, String path, List<Long> ids) throws Exception {
         Stat s = new Stat();

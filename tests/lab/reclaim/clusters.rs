@@ -31,11 +31,8 @@ pub(crate) fn two_clusters(bench: &Bench) {
     pulsar.join(TWO, "zk/two");
     pulsar.join(THREE, "zk2/");
     for broker in [1, TWO, THREE] {
-        for topic in TOPICS {
-            let topic = format!("persistent://{topic}");
-            pulsar.tool_at(broker, &["subscribe", &topic, "s1"]);
-            pulsar.tool_at(broker, &["produce", &topic, "35"]);
-        }
+        let topics = TOPICS.map(|topic| (topic.to_owned(), Some(0)));
+        pulsar.fill(broker, "35", "100", &topics);
     }
     for broker in ["broker8", "broker9", "broker1"] {
         pulsar.stop(broker);
@@ -96,7 +93,7 @@ pub(crate) fn two_clusters(bench: &Bench) {
     );
     program.scan();
     let path = "/two/managed-ledgers/public/default/persistent/x1";
-    let leaked = pulsar.list_at("/two", "public/default/persistent/x1")[1];
+    let leaked = pulsar.list_at("/two", "public/default/persistent/x1")[0];
     pulsar.tool(&["forget", path, &leaked.to_string()]);
     program.scan();
     program.mark_and_sweep("r1");

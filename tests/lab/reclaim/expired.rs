@@ -4,20 +4,16 @@
 use std::fs;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::interrupted::{self, Topics};
 use super::{Program, tell};
 use crate::harness::bench::Bench;
-use crate::harness::run::{pass, text, wait_for};
+use crate::harness::run::{pass, text};
 use crate::stand::pulsar::{Pulsar, Setup};
 
 /// Retention is a minute; what is older may go.
 const EXPIRED: Duration = Duration::from_secs(70);
-
-/// A pass over all of them, a second from one to the next.
-const PASS: Duration = Duration::from_secs(120);
 
 const TRAFFIC_END: Duration = Duration::from_secs(200);
 
@@ -32,64 +28,61 @@ const BROKER: &[&str] = &[
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds=60",
 ];
 
-/// Topics that are left for the leader who is killed.
-const LATE: usize = 6;
-
-fn produce(pulsar: &Pulsar, topic: &str) {
-    pulsar.tool(&["produce", &format!("persistent://{topic}"), MESSAGES, BYTES]);
-}
-
-fn unload(pulsar: &Pulsar, topic: &str) {
-    pulsar.order("PUT", &format!("/admin/v2/persistent/{topic}/unload"), None);
-}
-
-/// A topic of the first namespace.
 fn name(topic: &str) -> String {
     format!("public/default/{topic}")
 }
 
-fn late(number: usize) -> String {
-    format!("public/late/late{number}")
-}
-
-/// Ledgers of a topic's list.
-fn list(pulsar: &Pulsar, topic: &str) -> Vec<u64> {
-    let (namespace, topic) = topic.rsplit_once('/').expect("it has a namespace");
-    pulsar.list(&format!("{namespace}/persistent/{topic}"))
+fn topics() -> [String; 4] {
+    ["e1", "e2", "e3", "e4"].map(name)
 }
 
 /// Each with its messages: e1 is acknowledged, e2 has no subscription, e3 is stuck in its second ledger, e4 is like e1, but
 /// loaded when the brokers die. e2 comes last: it must not be seen without a subscription for long.
-fn fill(pulsar: &Pulsar) {
-    for number in 0..LATE {
-        produce(pulsar, &late(number));
-        pulsar.subscribe(&late(number), "s1", 35);
-        unload(pulsar, &late(number));
+fn fill(pulsar: &Pulsar, others: &[String]) {
+    let fill = |topics: &[(String, Option<usize>)]| pulsar.fill(1, MESSAGES, BYTES, topics);
+    let unload = |topic: &str| {
+        let path = format!("/admin/v2/persistent/{topic}/unload");
+        pulsar.order("PUT", &path, None);
+    };
+    let acknowledged = |topic: &String| (topic.clone(), Some(35));
+    fill(&others.iter().map(acknowledged).collect::<Vec<_>>());
+    for namespace in interrupted::NAMESPACES {
+        let path = format!("/admin/v2/namespaces/{namespace}/unload");
+        pulsar.order("PUT", &path, None);
     }
-    for (topic, acknowledged) in [("e1", 35), ("e3", 15), ("e4", 35)] {
-        produce(pulsar, &name(topic));
-        pulsar.subscribe(&name(topic), "s1", acknowledged);
-    }
-    unload(pulsar, &name("e1"));
-    unload(pulsar, &name("e3"));
-    produce(pulsar, &name("e2"));
-    unload(pulsar, &name("e2"));
+    let [e1, e2, e3, e4] = topics();
+    fill(&[
+        (e1.clone(), Some(35)),
+        (e3.clone(), Some(15)),
+        (e4, Some(35)),
+    ]);
+    unload(&e1);
+    unload(&e3);
+    fill(&[(e2.clone(), None)]);
+    unload(&e2);
 }
 
-/// What one pass did, by topic.
+/// What one pass over the first namespace did, by topic.
 fn trim(program: &Program<'_>, pulsar: &Pulsar, words: &[&str]) -> Vec<Value> {
-    let broker = format!("http://127.0.0.1:{}", pulsar.broker_port(1));
+    let broker = pulsar.broker_url(1);
+    let part = ["--namespace", "public/default"];
     let words = [
         &["trim", "--broker-url", &broker, "--output", "json"],
+        &part[..],
         words,
     ]
     .concat();
-    let told = program.must(&words);
-    let document: Value = serde_json::from_str(&told).expect("it is JSON");
-    for row in document["rows"].as_array().expect("it has rows") {
+    rows(&program.must(&words))
+}
+
+/// What a pass tells, by topic.
+pub(super) fn rows(told: &str) -> Vec<Value> {
+    let document: Value = serde_json::from_str(told).expect("it is JSON");
+    let rows = document["rows"].as_array().expect("it has rows");
+    for row in rows {
         println!("    {row}");
     }
-    document["rows"].as_array().expect("it has rows").clone()
+    rows.clone()
 }
 
 /// What was done with each of e1 to e4; nothing is done with any other topic.
@@ -109,7 +102,8 @@ fn visited(rows: &[Value]) -> Vec<(String, u64)> {
     visited
 }
 
-/// Four topics that nobody loads, while others are used; then the one who trims is killed, and another goes on.
+/// Four topics that nobody loads, while others are used; while the last of them age, the one who trims is killed and another
+/// goes on, and the broker that has a topic, which leads the brokers, is killed in a visit.
 pub(crate) fn expired_topics(bench: &Bench) {
     let began = bench.now();
     let setup = Setup::new(bench).brokers(2);
@@ -117,17 +111,20 @@ pub(crate) fn expired_topics(bench: &Bench) {
         .iter()
         .fold(setup, |setup, line| setup.conf(line))
         .up();
-    pulsar.order("PUT", "/admin/v2/namespaces/public/late", None);
-    for namespace in ["public/default", "public/late"] {
+    for namespace in interrupted::NAMESPACES {
+        let path = format!("/admin/v2/namespaces/{namespace}");
+        pulsar.order("PUT", &path, None);
         pulsar.retention(namespace, 1);
     }
+    pulsar.retention("public/default", 1);
     let stop = bench.folder().join("stop");
     let mut traffic = pulsar.begin(
         "traffic",
         &["traffic", "public/default", "2", "200", text(&stop)],
     );
     traffic.wait_line("running");
-    fill(&pulsar);
+    let others = Topics::chosen(&pulsar);
+    fill(&pulsar, &others.all());
     for broker in ["broker1", "broker2"] {
         pulsar.kill(broker);
     }
@@ -135,30 +132,65 @@ pub(crate) fn expired_topics(bench: &Bench) {
     for broker in ["broker1", "broker2"] {
         pulsar.start(broker);
     }
-    let topics = ["e1", "e2", "e3", "e4"].map(name);
-    let before: Vec<_> = topics.iter().map(|topic| list(&pulsar, topic)).collect();
+    // Whichever broker is asked first, it does not have one of these.
+    pulsar.hand_over(&name("e1"), 2);
+    pulsar.hand_over(&name("e3"), 1);
+    let zookeeper = pulsar.zookeeper();
+    let program = Program::new(bench, "trim", &pulsar, &[(&zookeeper, "")], "");
+    let before = pulsar.lists(&topics());
     for list in &before {
         assert_eq!(list.len(), 4, "{before:?}");
     }
+    trim(&program, &pulsar, &[]);
+    assert_eq!(
+        pulsar.lists(&topics()),
+        before,
+        "a dry run changed something"
+    );
+    first_visit(&pulsar, &program, &before);
+    let visited = bench.now();
+    let (sent_on, followed) = pulsar.redirected_trims();
+    println!("    {sent_on} orders were sent on to the topic's broker");
+    assert_ne!(sent_on, 0, "no broker sent us on to another");
+    assert_eq!(
+        sent_on, followed,
+        "an order that was sent on was not carried out"
+    );
 
-    let zookeeper = pulsar.zookeeper();
-    let program = Program::new(bench, "trim", &pulsar, &[(&zookeeper, "")], "");
-    let part = ["--namespace", "public/default"];
-    trim(&program, &pulsar, &part);
-    let now: Vec<_> = topics.iter().map(|topic| list(&pulsar, topic)).collect();
-    assert_eq!(now, before, "a dry run changed something");
+    interrupted::leader_killed(bench, &pulsar, &others);
+    interrupted::broker_killed(bench, &pulsar, &others);
+    pass(EXPIRED.saturating_sub(bench.since(visited)));
+    second_visit(&pulsar, &program, &before);
 
-    // The first visit: what was full goes, the last one begins to age.
-    let execute = [&part[..], &["--execute"]].concat();
-    let rows = trim(&program, &pulsar, &execute);
+    // As long as it takes to delete what was left loaded without a subscription.
+    pass(EXPIRED);
+    let all = [&topics()[..], &others.all()].concat();
+    for (topic, list) in all.iter().zip(pulsar.lists(&all)) {
+        assert!(!list.is_empty(), "{topic} was deleted");
+    }
+    fs::write(&stop, "").expect("the folder is ours");
+    let told = traffic.wait_end(TRAFFIC_END);
+    let last = told.lines().last().unwrap_or_default();
+    println!("    traffic: {last}");
+    assert!(last.ends_with(" missing 0"), "{told}");
+    let shows = "four expired topics that nobody loads are trimmed in two visits and unloaded again, by two brokers of which one sends us to the \
+                 other; topics in use left alone, none deleted although inactive topics are; the one who trims is killed, and another goes \
+                 on; the broker that has the topic and leads the brokers is killed in a visit, and the next pass takes that up";
+    let result = format!("10 and 3 ledgers trimmed, {sent_on} redirects followed; traffic: {last}");
+    tell(bench, began, shows, result);
+}
+
+/// What was full goes, the last one begins to age.
+fn first_visit(pulsar: &Pulsar, program: &Program<'_>, before: &[Vec<u64>]) {
+    let rows = trim(program, pulsar, &["--execute"]);
     let full = |topic: &str, ledgers| (format!("persistent://{}", name(topic)), ledgers);
     assert_eq!(
         visited(&rows),
         [full("e1", 3), full("e2", 3), full("e3", 1), full("e4", 3)]
     );
-    unloaded(&pulsar, &topics);
-    for (topic, old) in topics.iter().zip(&before) {
-        let now = list(&pulsar, topic);
+    unloaded(pulsar, &topics(), &[1, 2]);
+    let lists = pulsar.lists(&topics());
+    for ((topic, old), now) in topics().iter().zip(before).zip(lists) {
         let kept = if topic.ends_with("e3") {
             &old[1..]
         } else {
@@ -169,17 +201,16 @@ pub(crate) fn expired_topics(bench: &Bench) {
             "{topic}: {old:?} became {now:?}"
         );
     }
+}
 
-    // The second one, a retention later, takes the last; what is needed stays.
-    pass(EXPIRED);
-    let rows = trim(&program, &pulsar, &execute);
-    assert_eq!(
-        visited(&rows),
-        [full("e1", 1), full("e2", 1), full("e4", 1)]
-    );
-    unloaded(&pulsar, &topics);
-    for (topic, old) in topics.iter().zip(&before) {
-        let now = list(&pulsar, topic);
+/// A retention later it takes the last; what is needed stays.
+fn second_visit(pulsar: &Pulsar, program: &Program<'_>, before: &[Vec<u64>]) {
+    let rows = trim(program, pulsar, &["--execute"]);
+    let last = |topic: &str| (format!("persistent://{}", name(topic)), 1);
+    assert_eq!(visited(&rows), [last("e1"), last("e2"), last("e4")]);
+    unloaded(pulsar, &topics(), &[1, 2]);
+    let lists = pulsar.lists(&topics());
+    for ((topic, old), now) in topics().iter().zip(before).zip(lists) {
         match topic.ends_with("e3") {
             true => assert!(now.contains(&old[1]), "{topic}: {old:?} became {now:?}"),
             false => assert!(
@@ -188,82 +219,24 @@ pub(crate) fn expired_topics(bench: &Bench) {
             ),
         }
     }
-    let rows = trim(&program, &pulsar, &execute);
+    let rows = trim(program, pulsar, &["--execute"]);
     assert_eq!(visited(&rows), [], "there was nothing to be gained");
-
-    leader_killed(bench, &pulsar);
-    // As long as it takes to delete what was left loaded without a subscription.
-    pass(EXPIRED);
-    for topic in topics.iter().cloned().chain((0..LATE).map(late)) {
-        assert!(!list(&pulsar, &topic).is_empty(), "{topic} was deleted");
-    }
-    fs::write(&stop, "").expect("the folder is ours");
-    let told = traffic.wait_end(TRAFFIC_END);
-    let last = told.lines().last().unwrap_or_default();
-    println!("    traffic: {last}");
-    assert!(last.ends_with(" missing 0"), "{told}");
-    let shows = "four expired topics that nobody loads are trimmed in two visits and unloaded again; two brokers with redirects, topics in use \
-                 left alone, none deleted although inactive topics are; the one who trims is killed, another goes on";
-    tell(
-        bench,
-        began,
-        shows,
-        format!("10 and 3 ledgers trimmed; traffic: {last}"),
-    );
 }
 
-/// Of two that trim one leads. It is killed in a visit; the other does the rest.
-fn leader_killed(bench: &Bench, pulsar: &Pulsar) {
-    let zookeeper = pulsar.zookeeper();
-    let broker = format!("http://127.0.0.1:{}", pulsar.broker_port(2));
-    let words = [
-        "run",
-        "--interval",
-        "2s",
-        "--trim-interval",
-        "2s",
-        "--broker-url",
-        &broker,
-        "--namespace",
-        "public/late",
-        "--execute",
-    ];
-    let [one, two] =
-        ["one", "two"].map(|name| Program::new(bench, name, pulsar, &[(&zookeeper, "")], ""));
-    let before: Vec<_> = (0..LATE)
-        .map(|number| list(pulsar, &late(number)))
-        .collect();
-    let trimmed = || {
-        let shorter = |number: &usize| {
-            let now = list(pulsar, &late(*number));
-            !now.contains(&before[*number][0])
-        };
-        (0..LATE).filter(shorter).count()
-    };
-    let mut first = one.begin("one", &words);
-    let pid = Pid::from_raw(i32::try_from(first.pid()).expect("process numbers are small"));
-    // Until somebody watches what it does.
-    kill(pid, Signal::SIGSTOP).expect("it runs");
-    let mut second = None;
-    let path = "/managed-ledgers/public/late/persistent/late0";
-    pulsar.kill_when(&pid.to_string(), path, "data", || {
-        second = Some(two.begin("two", &words));
-        kill(pid, Signal::SIGCONT).expect("it runs");
-    });
-    first.kill();
-    wait_for("the other does the rest", PASS, || {
-        (trimmed() == LATE).then_some(())
-    });
-    drop(second);
-}
-
-/// None of these is loaded by any broker, by its live page.
-fn unloaded(pulsar: &Pulsar, topics: &[String]) {
-    for broker in [1, 2] {
-        let page = pulsar.metrics(broker);
+/// None of these is loaded by any of these brokers, by their live pages.
+pub(super) fn unloaded(pulsar: &Pulsar, topics: &[String], brokers: &[u16]) {
+    for broker in brokers {
+        let page = pulsar.metrics(*broker);
         for topic in topics {
-            let loaded = page.contains(&format!("topic=\"persistent://{topic}\""));
-            assert!(!loaded, "{topic} is still loaded by broker {broker}");
+            assert!(
+                !is_on(&page, topic),
+                "{topic} is still loaded by broker {broker}"
+            );
         }
     }
+}
+
+/// A topic is on the page of metrics of the broker that has it loaded.
+pub(super) fn is_on(page: &str, topic: &str) -> bool {
+    page.contains(&format!("topic=\"persistent://{topic}\""))
 }

@@ -4,6 +4,7 @@
 pub(crate) mod clusters;
 pub(crate) mod crashed;
 pub(crate) mod expired;
+mod interrupted;
 pub(crate) mod killed;
 pub(crate) mod leaked;
 pub(crate) mod refused;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::bench::Bench;
-use crate::harness::run::{pass, text};
+use crate::harness::run::{pass, text, tool};
 use crate::harness::sweep::MARK;
 use crate::stand::program::ended;
 pub(crate) use crate::stand::program::{Beside, Done};
@@ -88,6 +89,18 @@ impl<'a> Program<'a> {
             bench,
             config,
             state: bench.dir(&format!("{name}-state")),
+        }
+    }
+
+    /// Another one that knows what this one knows by now.
+    pub(crate) fn copy(&self, name: &str) -> Program<'a> {
+        let state = self.bench.dir(&format!("{name}-state"));
+        let all = format!("{}/.", text(&self.state));
+        tool("cp", ["-a", &all, text(&state)]);
+        Program {
+            bench: self.bench,
+            config: self.config.clone(),
+            state,
         }
     }
 

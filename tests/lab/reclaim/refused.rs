@@ -2,11 +2,13 @@
 //! sentence.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
 
-use super::{Program, tell};
+use super::{Program, ended, tell};
 use crate::harness::bench::Bench;
 use crate::harness::run::pass;
-use crate::stand::pulsar::Setup;
+use crate::stand::pulsar::{Pulsar, Setup};
 
 /// Its first line; a second one may name a remedy.
 fn sentence(errors: &str) -> String {
@@ -38,7 +40,7 @@ pub(crate) fn refused(bench: &Bench) {
     program.scan();
     let topic = "/managed-ledgers/public/default/persistent/t";
     let list = pulsar.list("public/default/persistent/t");
-    pulsar.tool(&["forget", topic, &list[1].to_string()]);
+    pulsar.tool(&["forget", topic, &list[0].to_string()]);
     let all: BTreeSet<u64> = pulsar.ledgers().into_keys().collect();
     let refused = |what: &str, code: i32| {
         let done = program.run(&["scan"]);
@@ -90,17 +92,63 @@ pub(crate) fn refused(bench: &Bench) {
     scan.kill();
     slow.scan();
 
-    // All is mended: what was let go is found, and goes.
+    // All is mended: what was let go is found, could be marked, and goes when it may.
     program.scan();
+    not_acted_on(&pulsar, &program);
     program.mark_and_sweep("r1");
     let left: BTreeSet<u64> = pulsar.ledgers().into_keys().collect();
-    assert_eq!(&all - &left, BTreeSet::from([list[1]]));
-    let shows = "denied nodes, nodes and a layout that cannot be understood, another cluster, no ZooKeeper, one that goes in the middle: one \
-                 sentence, nothing marked, nothing deleted; mended, all goes on";
+    assert_eq!(&all - &left, BTreeSet::from([list[0]]));
+    let shows = "denied nodes, nodes and a layout that cannot be understood, another cluster, no ZooKeeper, one that goes in the middle, one that \
+                 serves reads only, clocks that differ: one sentence, nothing marked, nothing deleted; mended, all goes on";
     tell(
         bench,
         began,
         shows,
-        "7 corners, exit codes 77, 65, 78 and 69",
+        "9 corners, exit codes 77, 65, 78, 69 and 1",
     );
+}
+
+/// What a scan has found is neither marked nor deleted with another clock than ZooKeeper's, or while ZooKeeper takes no
+/// writes.
+fn not_acted_on(pulsar: &Pulsar, program: &Program<'_>) {
+    let library = faketime_library();
+    let acted = |what: &str, time: Option<&str>, words: &[&str], code: i32| {
+        let mut command = program.command(words);
+        if let Some(time) = time {
+            command
+                .env("LD_PRELOAD", &library)
+                .env("FAKETIME", time)
+                .env("FAKETIME_DISABLE_SHM", "1")
+                .env("DONT_FAKE_MONOTONIC", "1")
+                .env("NO_FAKE_STAT", "1");
+        }
+        let done = ended(command);
+        let sentence = sentence(&done.errors);
+        println!("    {what}, {}: {code} {sentence}", words[0]);
+        assert_eq!(done.code, Some(code), "{what}: {done:#?}");
+        assert!(!sentence.is_empty(), "{what}: {done:#?}");
+        assert_eq!(program.marks(), BTreeSet::new(), "{what}");
+    };
+    let (mark, sweep) = (["mark", "--execute"], ["sweep", "--execute"]);
+    for time in ["+5m", "-5m"] {
+        let what = format!("a clock {time}");
+        acted(&what, Some(time), &["scan"], 1);
+        acted(&what, Some(time), &mark, 1);
+        acted(&what, Some(time), &sweep, 1);
+    }
+    pulsar.with_reads_only(|| {
+        let what = "a ZooKeeper that serves reads only";
+        acted(what, None, &["scan"], 69);
+        acted(what, None, &mark, 69);
+        acted(what, None, &sweep, 69);
+    });
+}
+
+/// The library that lies about the time.
+fn faketime_library() -> PathBuf {
+    let folders = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+    let mut found = folders.map(|entry| entry.path().join("faketime/libfaketimeMT.so.1"));
+    found
+        .find(|path| path.exists())
+        .expect("Debian's package libfaketime is installed")
 }

@@ -133,6 +133,20 @@ impl Pulsar {
         format!("127.0.0.1:{}", self.port)
     }
 
+    pub(super) fn zookeeper_port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where each process has a folder.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// What a process logged.
+    pub(super) fn log(&self, name: &str) -> PathBuf {
+        self.folder.join(name).join("log")
+    }
+
     /// As BookKeeper names the cluster.
     pub(crate) fn uri(&self) -> String {
         format!("zk+hierarchical://{}/ledgers", self.zookeeper())
@@ -146,6 +160,11 @@ impl Pulsar {
     /// The HTTP port of a broker.
     pub(crate) fn broker_port(&self, broker: u16) -> u16 {
         self.port + 70 + broker
+    }
+
+    /// The admin address of a broker.
+    pub(crate) fn broker_url(&self, broker: u16) -> String {
+        format!("http://127.0.0.1:{}", self.broker_port(broker))
     }
 
     /// A further Pulsar cluster on the same bookies: `zk/ROOT` or `zk2/`.
@@ -288,6 +307,46 @@ impl Pulsar {
         lines.collect()
     }
 
+    /// Messages of so many bytes to each topic by this broker, and the subscription `s1` that acknowledges so many, if any.
+    pub(crate) fn fill(
+        &self,
+        broker: u16,
+        count: &str,
+        bytes: &str,
+        topics: &[(String, Option<usize>)],
+    ) {
+        let word = |(topic, acknowledged): &(String, Option<usize>)| match acknowledged {
+            Some(count) => format!("persistent://{topic}={count}"),
+            None => format!("persistent://{topic}"),
+        };
+        let topics: Vec<String> = topics.iter().map(word).collect();
+        let words = ["topics", count, bytes].into_iter();
+        let words: Vec<&str> = words.chain(topics.iter().map(String::as_str)).collect();
+        self.tool_at(broker, &words);
+    }
+
+    /// Ledgers in the lists of topics, by their names, one list for each; of one that is not there it is empty.
+    pub(crate) fn lists(&self, topics: &[String]) -> Vec<Vec<u64>> {
+        let node = |topic: &String| {
+            let (namespace, topic) = topic.rsplit_once('/').expect("it has a namespace");
+            format!("/managed-ledgers/{namespace}/persistent/{topic}")
+        };
+        let nodes: Vec<String> = topics.iter().map(node).collect();
+        let words: Vec<&str> = ["lists"]
+            .into_iter()
+            .chain(nodes.iter().map(String::as_str))
+            .collect();
+        let told = self.tool(&words);
+        let list = |node: &String| {
+            let mut lines = told.lines().map(|line| line.split(' '));
+            let ids = lines.find_map(|mut words| (words.next() == Some(node)).then_some(words));
+            ids.map_or(Vec::new(), |ids| {
+                ids.filter_map(|id| id.parse().ok()).collect()
+            })
+        };
+        nodes.iter().map(list).collect()
+    }
+
     /// Ledgers in the list of a topic, by its node.
     pub(crate) fn list(&self, topic: &str) -> Vec<u64> {
         self.list_at("", topic)
@@ -369,7 +428,7 @@ impl Drop for Pulsar {
         let test = self.mark.file_name().unwrap_or_default().to_string_lossy();
         for name in names_in(&self.folder) {
             let copy = into.join(format!("{test}-{name}.log"));
-            let _ = fs::copy(self.folder.join(&name).join("log"), copy);
+            let _ = fs::copy(self.log(&name), copy);
         }
     }
 }
