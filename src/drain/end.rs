@@ -7,7 +7,7 @@ use thiserror::Error;
 use tokio::sync::watch;
 
 use super::around::Place;
-use super::job::{Job, JobError, Jobs, Progress, fill, survey};
+use super::job::{Job, JobError, Jobs, Progress, Status, fill, survey};
 use super::plan::survey::Listed;
 use crate::cluster::lacking_on;
 use crate::cluster::store::{MetaStore, StoreError};
@@ -18,8 +18,10 @@ const LISTED: usize = 1000;
 /// What keeps the bookies from being stopped.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Left {
-    /// Tasks of the job.
+    /// Tasks of the job with something left to do.
     pub tasks: u64,
+    /// Those that are moved and locked for readers.
+    pub held: u64,
     /// Ledgers that name one of the bookies.
     pub ledgers: u64,
     /// Those of them that had no task, and have one now.
@@ -90,7 +92,11 @@ pub async fn left(
         left.ledgers = survey.ledgers;
         left.unreadable = survey.unreadable;
     }
-    left.tasks = tasks.count().await?;
+    let counted = tasks.for_each(|stored| match stored.task.status {
+        Status::Held => left.held += 1,
+        _ => left.tasks += 1,
+    });
+    counted.await?;
     let lacking = lacking_on(store, root, &job.bookies, LISTED).await;
     left.lacking = lacking.map_err(|source| EndError::Store {
         path: format!("{root}/underreplication/ledgers"),

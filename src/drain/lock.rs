@@ -80,6 +80,11 @@ impl LedgerLock {
         *self.store.link().borrow() == Link::Connected(self.session)
     }
 
+    /// The session in which it was taken has ended, and the lock with it.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(*self.store.link().borrow(), Link::Connected(id) if id != self.session)
+    }
+
     /// The step of a transaction that fails where it is not ours.
     pub(super) fn check(&self) -> Op {
         Op::Check {

@@ -31,6 +31,8 @@ const LARGEST: u64 = 1 << 20;
 pub(super) struct Cluster {
     pub(super) config: DrainConfig,
     pub(super) store: Arc<dyn MetaStore>,
+    /// The same, whose pace can be changed.
+    pub(super) paced: Arc<Paced<ZooKeeper>>,
     pub(super) place: Place,
     pub(super) layout: Layout,
     pub(super) jobs: Jobs,
@@ -57,7 +59,8 @@ impl Cluster {
         };
         let limit = (arguments.max_requests_per_second).unwrap_or(config.requests_per_second);
         let session = ZooKeeper::start(servers, clock.clone());
-        let store: Arc<dyn MetaStore> = Arc::new(Paced::new(session, limit, clock.clone()));
+        let paced = Arc::new(Paced::new(session, limit, clock.clone()));
+        let store: Arc<dyn MetaStore> = paced.clone();
         connected(&*store, &zookeeper.servers).await?;
         let root = zookeeper.ledgers_root.trim_end_matches('/').to_owned();
         let instance = text(&*store, &format!("{root}/INSTANCEID")).await?;
@@ -81,6 +84,7 @@ impl Cluster {
             jobs: Jobs::open(Arc::clone(&store), &place.root, &place.instance),
             bookies: Arc::new(secured(bookies, arguments)?),
             store,
+            paced,
             place,
             layout,
             clock,

@@ -78,6 +78,10 @@ pub(super) fn finish(arguments: &FinishArguments) -> Result<Exit, Failure> {
             return Ok(Exit::FAILED);
         }
         if arguments.execute {
+            if left.held != 0 {
+                let tasks = cluster.jobs.tasks(&job.id);
+                tasks.let_go().await.map_err(of_job)?;
+            }
             cluster.jobs.finished(&job.id).await.map_err(of_job)?;
         }
         print(&told(arguments.output, &job, &left, true))?;
@@ -160,6 +164,7 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
             "bookies": job.bookies,
             "safeToStop": can_stop,
             "tasks": left.tasks,
+            "held": left.held,
             "ledgers": left.ledgers,
             "newTasks": left.added,
             "unreadable": left.unreadable.count,

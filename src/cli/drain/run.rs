@@ -125,6 +125,10 @@ async fn work(
         memory: MEMORY,
         name: format!("{host}-{}-{:08x}", process::id(), fastrand::u32(..)),
         host,
+        pace: {
+            let paced = Arc::clone(&cluster.paced);
+            Box::new(move |limit| paced.set_limit(if limit == 0 { u32::MAX } else { limit }))
+        },
         failpoints: Default::default(),
     };
     let admins: Admins = arguments.admins.iter().cloned().collect();
@@ -164,6 +168,7 @@ async fn work(
         let exit = match &error {
             WorkError::Store(source) => exit_of(source),
             WorkError::Job(_) => Exit::FAILED,
+            WorkError::Keeps => Exit::Usage,
         };
         Failure::new(exit, error).remedy("run it again: it goes on where this one was")
     })
@@ -171,8 +176,10 @@ async fn work(
 
 /// The job's limits, as far as this worker was not told others.
 fn own(limits: Limits, arguments: &RunArguments) -> Limits {
+    let requests = arguments.cluster.max_requests_per_second;
     Limits {
         workers: arguments.workers.unwrap_or(limits.workers),
+        max_requests_per_second: requests.unwrap_or(limits.max_requests_per_second),
         ..limits
     }
 }
@@ -291,12 +298,13 @@ async fn unload(cluster: &Cluster, job: &Job, brokers: Option<&Brokers>) {
 
 fn line(progress: &Progress) -> String {
     format!(
-        "moved {} ledgers, {}; {}/s, {} at work, {} wait, {} with others, {} cannot be done",
+        "moved {} ledgers, {}; {}/s, {} at work, {} wait, {} held for readers, {} with others, {} cannot be done",
         progress.moved.ledgers,
         bytes_text(progress.moved.bytes),
         bytes_text(progress.rate),
         progress.working,
         progress.waiting + progress.later,
+        progress.held,
         progress.busy,
         progress.failed
     )

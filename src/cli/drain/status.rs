@@ -145,8 +145,10 @@ async fn read(cluster: &Cluster, job: Job, top: usize) -> Result<Seen, Failure> 
 }
 
 impl Seen {
+    /// What is not moved yet.
     fn left(&self) -> u64 {
-        self.kinds.values().map(|kind| kind.count).sum()
+        let all: u64 = self.kinds.values().map(|kind| kind.count).sum();
+        all - self.count(Status::Held)
     }
 
     fn count(&self, status: Status) -> u64 {
@@ -163,6 +165,10 @@ impl Seen {
         match self.job.phase {
             Phase::Finished => Exit::Ok,
             Phase::Cancelled => Exit::Critical,
+            // What is held is held by somebody.
+            _ if left == 0 && self.count(Status::Held) != 0 && self.workers.is_empty() => {
+                Exit::Critical
+            }
             _ if left == 0 && self.job.phase == Phase::Running => Exit::Ok,
             _ if stuck => Exit::Critical,
             _ => Exit::FAILED,
@@ -171,7 +177,11 @@ impl Seen {
 
     /// Seconds until all bytes are moved, at the rate of now.
     fn time_left(&self) -> Option<u64> {
-        let bytes: u64 = self.kinds.values().map(|kind| kind.bytes).sum();
+        let moves = self
+            .kinds
+            .iter()
+            .filter(|(status, _)| **status != Status::Held);
+        let bytes: u64 = moves.map(|(_, kind)| kind.bytes).sum();
         bytes.checked_div(self.rate())
     }
 

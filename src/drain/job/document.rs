@@ -83,7 +83,7 @@ pub enum ReaderGate {
     /// It is not begun where they could fail.
     #[default]
     Refuse,
-    /// The source keeps each ledger until its owner was unloaded.
+    /// The bookies keep each ledger, by its lock, until it is said that no reader asks them any more.
     PerLedger,
 }
 
@@ -133,12 +133,12 @@ pub enum Status {
     Todo,
     /// Entries are on their way.
     Copying,
-    /// They are there, and were read back.
-    Verified,
     /// The ledger's last segment may grow.
     WaitingOpen,
     /// Somebody finds out where the ledger ends.
     WaitingRecovery,
+    /// Nothing names the bookies any more, and the ledger stays locked for readers that still ask them.
+    Held,
     /// It cannot be done, as the reason says.
     Failed,
 }
@@ -148,9 +148,9 @@ impl Status {
     pub const ALL: [Status; 6] = [
         Status::Todo,
         Status::Copying,
-        Status::Verified,
         Status::WaitingOpen,
         Status::WaitingRecovery,
+        Status::Held,
         Status::Failed,
     ];
 
@@ -160,7 +160,7 @@ impl Status {
         match self {
             Status::Todo => "todo",
             Status::Copying => "copying",
-            Status::Verified => "verified",
+            Status::Held => "held",
             Status::WaitingOpen => "waitingOpen",
             Status::WaitingRecovery => "waitingRecovery",
             Status::Failed => "failed",

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::document::{self, Phase, Task};
+use super::document::{self, Phase, Status, Task};
 use super::jobs::{JobError, Jobs, TASKS, TRIES, failed, understood};
 use super::mirror::Mirror;
 use crate::cluster::store::{
@@ -374,6 +374,26 @@ impl Tasks {
             }
             Err(source) => Err(failed(&self.path(ledger), source)),
         }
+    }
+
+    /// Takes away those that are only held for readers, and says how many that were. Where it was interrupted, it can be
+    /// repeated.
+    ///
+    /// # Errors
+    /// The job is over, or they could not be read or taken away.
+    pub async fn let_go(&self) -> Result<u64, JobError> {
+        let mut count = 0;
+        for shard in 0..=u8::MAX {
+            let ledgers: Vec<_> = self.shard(shard).await?.ledgers.into();
+            for ledger in ledgers {
+                let held = self.get(ledger).await?;
+                if let Some(held) = held.filter(|held| held.task.status == Status::Held) {
+                    self.done(&held).await?;
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
     }
 
     /// How many there are.

@@ -299,7 +299,7 @@ async fn documents_of_other_releases_are_refused() {
         r#"{"version":1,"ledger":1,"status":"resting"}"#,
     )
     .await;
-    insta::assert_snapshot!(tell(told(tasks.for_each(drop).await)), @"/dirkeeper/i/drain/jobs/ID/tasks/01/0000000000000000001 is not understood: unknown variant `resting`, expected one of `todo`, `copying`, `verified`, `waitingOpen`, `waitingRecovery`, `failed` at line 1 column 42");
+    insta::assert_snapshot!(tell(told(tasks.for_each(drop).await)), @"/dirkeeper/i/drain/jobs/ID/tasks/01/0000000000000000001 is not understood: unknown variant `resting`, expected one of `todo`, `copying`, `waitingOpen`, `waitingRecovery`, `held`, `failed` at line 1 column 42");
     put("/limits", "{}").await;
     insta::assert_snapshot!(tell(told(jobs.limits(&id).await)), @"/dirkeeper/i/drain/jobs/ID/limits is not understood: missing field `version` at line 1 column 2");
     put("", "garbage").await;

@@ -24,6 +24,9 @@ const TURNS: usize = 12;
 /// How often a task is put off for a reason that may pass, before it counts as failed.
 const TRIES: u32 = 10;
 
+/// Why a task stands that is done.
+const HELD: &str = "it is moved, and its old bookies keep it for readers";
+
 /// What became of a ledger.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum End {
@@ -33,6 +36,11 @@ pub(super) enum End {
     Busy,
     /// A part of it cannot be moved yet.
     Waits(Wait),
+    /// It is moved, and stays locked for readers.
+    Held {
+        /// Just now.
+        is_new: bool,
+    },
     /// It cannot be done, and its task says why.
     Failed(String),
     /// It can be tried again, for this reason.
@@ -428,8 +436,10 @@ impl Work<'_> {
                 self.restore(&copier, &unchecked).await;
             }
         }
-        go!(self.wait_for_readers(&read).await?);
         let Some(wait) = waits else {
+            if self.shared.spares_readers {
+                return self.hold(read).await;
+            }
             let done = self.shared.tasks.done_step(&read.stored);
             self.end(vec![done]).await?;
             self.hide().await;
@@ -453,26 +463,38 @@ impl Work<'_> {
         Ok(Next::End(End::Waits(wait)))
     }
 
-    /// Where the job wants it: nobody reads what was moved from where it was any more. Until then the lock keeps it there.
-    async fn wait_for_readers(&mut self, read: &Read) -> Result<Next<()>, WorkError> {
-        let Some(readers) = &self.shared.readers else {
-            return Ok(Next::Go(()));
+    /// It is moved, and stays locked until the job is finished.
+    async fn hold(&mut self, mut read: Read) -> Result<Next<()>, WorkError> {
+        let shared = self.shared;
+        let is_new = read.stored.task.status != Status::Held;
+        let lock = match self.lock.take() {
+            Some(lock) => lock,
+            None => {
+                let (store, root, name) = (&shared.store, &shared.ledgers_root, &shared.name);
+                match LedgerLock::take(store, root, self.ledger, name, &[]).await {
+                    Ok(lock) => lock,
+                    Err(NotHeld::Store(error)) => return Err(WorkError::Store(error)),
+                    Err(_) if is_new => return Ok(Next::End(End::Busy)),
+                    // Another worker's, whose place is taken when it ends.
+                    Err(_) => return Ok(Next::End(End::Held { is_new })),
+                }
+            }
         };
-        // Whoever began with the task may have died after the change.
-        if read.stored.task.status != Status::Copying {
-            return Ok(Next::Go(()));
-        }
-        if self.lock.is_none() {
-            let shared = self.shared;
-            let (store, root, name) = (&shared.store, &shared.ledgers_root, &shared.name);
-            match LedgerLock::take(store, root, self.ledger, name, &[]).await {
-                Ok(lock) => self.lock = Some(lock),
-                Err(NotHeld::Store(error)) => return Err(WorkError::Store(error)),
-                Err(_) => return Ok(Next::End(End::Busy)),
+        if is_new {
+            let task = &mut read.stored.task;
+            (task.status, task.reason) = (Status::Held, Some(HELD.to_owned()));
+            task.fragments.clear();
+            let ops = [lock.check(), shared.tasks.save_step(&read.stored)];
+            match answered(shared.store.multi(&ops)).await {
+                Ok(()) => self.hide().await,
+                // The lock is gone, or the task is another one by now.
+                Err(StoreError::Step { .. }) => return Ok(Next::Again),
+                Err(error) => return Err(WorkError::Store(error)),
             }
         }
-        readers(self.ledger, read.metadata.clone()).await;
-        Ok(Next::Go(()))
+        shared.failpoints.reach(Failpoint::Done).await;
+        shared.held.keep(self.ledger, lock);
+        Ok(Next::End(End::Held { is_new }))
     }
 
     async fn fail(&mut self, read: Read, why: String) -> Result<Next<()>, WorkError> {

@@ -7,6 +7,7 @@ mod check;
 mod choice;
 mod copy;
 mod gate;
+mod held;
 mod ledger;
 mod replica;
 mod report;
@@ -16,7 +17,6 @@ pub mod targets;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,13 +31,14 @@ pub use report::Report;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::cluster::bookie::Bookies;
-use crate::cluster::ledger::{Layout, LedgerMetadata, Secret};
+use crate::cluster::ledger::{Layout, Secret};
 use crate::cluster::store::{Link, MetaStore, StoreError};
 use crate::drain::failpoint::Failpoints;
-use crate::drain::job::{Job, JobError, Jobs, Limits, Moved, ReaderGate, Tasks};
+use crate::drain::job::{Job, JobError, Jobs, Limits, Moved, Phase, ReaderGate, Tasks};
 use crate::drain::plan::place::{Load, Target};
 use crate::drain::throttle::Throttle;
 use copy::{Counts, Room};
+use held::HeldLocks;
 use ledger::{End, work_on};
 use replica::Replicas;
 use report::Reports;
@@ -88,17 +89,9 @@ pub struct Worker {
     /// Told how many requests a second the store may be asked, 0 for any number, now and when that changes
     /// (`Paced::set_limit`).
     pub pace: Box<dyn Fn(u32) + Send + Sync>,
-    /// What a job whose readers are to be waited for needs ([`ReaderGate::PerLedger`]).
-    pub readers: Option<Readers>,
     /// Where it dies in tests.
     pub failpoints: Failpoints,
 }
-
-/// Ends when nobody reads that ledger from where it was any more, as when its owner was unloaded. It is waited for after the
-/// metadata changed and while the ledger is locked, which keeps the sources from forgetting it. More than once if a
-/// worker dies meanwhile.
-pub type Readers =
-    Arc<dyn Fn(u64, LedgerMetadata) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// How far a worker is.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -111,6 +104,8 @@ pub struct Progress {
     pub working: usize,
     /// What it met in the pass that goes on, or in the last one: that wait, that others work on, that are put off.
     pub waiting: u64,
+    /// Moved, and locked for readers.
+    pub held: u64,
     /// Others work on them.
     pub busy: u64,
     /// Put off.
@@ -143,11 +138,11 @@ pub enum WorkError {
     /// The job.
     #[error(transparent)]
     Job(JobError),
-    /// Its readers.
+    /// It would end before its readers are safe.
     #[error(
-        "the job waits for the readers of each ledger, and this worker cannot tell when they are done"
+        "the job keeps its ledgers locked for readers until it is finished, so that a worker cannot end before"
     )]
-    Readers,
+    Keeps,
 }
 
 impl From<JobError> for WorkError {
@@ -181,7 +176,9 @@ struct Shared {
     ledgers: AtomicU64,
     fragments: AtomicU64,
     reports: Arc<Reports>,
-    readers: Option<Readers>,
+    /// What is moved stays locked until the job is finished.
+    spares_readers: bool,
+    held: HeldLocks,
     failpoints: Failpoints,
 }
 
@@ -209,10 +206,8 @@ impl Shared {
             ledgers: AtomicU64::new(0),
             fragments: AtomicU64::new(0),
             reports: Arc::default(),
-            readers: match job.reader_gate {
-                ReaderGate::Refuse => None,
-                ReaderGate::PerLedger => worker.readers.clone(),
-            },
+            spares_readers: job.reader_gate == ReaderGate::PerLedger,
+            held: HeldLocks::default(),
             failpoints: worker.failpoints.clone(),
         }
     }
@@ -280,8 +275,8 @@ pub async fn run(
     stop: impl Future<Output = ()>,
     progress: &watch::Sender<Progress>,
 ) -> Result<Outcome, WorkError> {
-    if job.reader_gate == ReaderGate::PerLedger && worker.readers.is_none() {
-        return Err(WorkError::Readers);
+    if job.reader_gate == ReaderGate::PerLedger && worker.until_waiting {
+        return Err(WorkError::Keeps);
     }
     // Nothing is let through before it is known how many workers share the limit.
     let (share, limit) = watch::channel(1);
@@ -293,6 +288,7 @@ pub async fn run(
         until_waiting: worker.until_waiting,
         progress,
         failed: Failed::default(),
+        held: BTreeSet::new(),
     };
     let mut says = says::Says::new(job, worker, &shared, progress);
     says.share(&share).await;
@@ -301,6 +297,7 @@ pub async fn run(
         () = says.go_on(&share) => None,
         () = stop => None,
     };
+    shared.held.keep_only(&BTreeSet::new()).await;
     says.last().await;
     let (reports, _) = shared.reports.all();
     Ok(Outcome {
@@ -318,6 +315,8 @@ struct Passes<'a> {
     until_waiting: bool,
     progress: &'a watch::Sender<Progress>,
     failed: Failed,
+    /// Ledgers that the pass found moved and locked, by whomever.
+    held: BTreeSet<u64>,
 }
 
 /// Ledgers that cannot be done. They are not tried again by this worker.
@@ -335,6 +334,7 @@ struct Met {
     busy: u64,
     waiting: u64,
     later: u64,
+    held: u64,
 }
 
 impl Passes<'_> {
@@ -342,19 +342,44 @@ impl Passes<'_> {
         let mut waits = Backoff::new(LOOKS.0, LOOKS.1);
         loop {
             let met = self.pass().await?;
-            let rest = met.busy + met.later;
-            if rest == 0 && (met.waiting == 0 || self.until_waiting) {
+            let rest = met.busy + met.later + met.held;
+            let is_all = rest == 0 && (met.waiting == 0 || self.until_waiting);
+            if is_all || (0 < met.held && self.is_finished().await?) {
                 return Ok(self.failed);
             }
             if 0 < met.done {
                 waits.reset();
             }
-            sleep(waits.next_wait(fastrand::f64())).await;
+            let mut link = self.shared.store.link();
+            link.mark_unchanged();
+            tokio::select! {
+                () = sleep(waits.next_wait(fastrand::f64())) => {}
+                // What is held goes with the session, and is to be locked again at once.
+                _ = link.changed(), if !self.shared.held.is_empty() => {}
+            }
+        }
+    }
+
+    /// Nothing has to be held any more.
+    async fn is_finished(&self) -> Result<bool, WorkError> {
+        self.shared.tasks.forget_phase();
+        match self.shared.tasks.check().await {
+            Ok(_) => Ok(false),
+            Err(JobError::Phase {
+                phase: Phase::Finished,
+                ..
+            }) => Ok(true),
+            Err(error) => match WorkError::from(error) {
+                // Whoever reads the tasks next waits for the store.
+                WorkError::Store(error) if error.is_open() => Ok(false),
+                error => Err(error),
+            },
         }
     }
 
     async fn pass(&mut self) -> Result<Met, WorkError> {
         let mut met = Met::default();
+        self.held.clear();
         let mut running = JoinSet::new();
         let mut shards: Vec<u8> = (0..=u8::MAX).collect();
         fastrand::shuffle(&mut shards);
@@ -362,6 +387,10 @@ impl Passes<'_> {
             let mut shard = self.patiently(shard).await?;
             while let Some(ledger) = shard.next() {
                 if self.failed.ids.contains(&ledger) {
+                    continue;
+                }
+                if self.shared.held.has(ledger) {
+                    self.held.insert(ledger);
                     continue;
                 }
                 while self.at_a_time() <= running.len() {
@@ -376,6 +405,9 @@ impl Passes<'_> {
             self.ended(running.join_next().await, &mut met)?;
             self.say(&met, running.len());
         }
+        met.held = self.held.len() as u64;
+        self.say(&met, 0);
+        self.shared.held.keep_only(&self.held).await;
         Ok(met)
     }
 
@@ -425,6 +457,13 @@ impl Passes<'_> {
                 met.done += 1;
                 self.shared.ledgers.fetch_add(1, Ordering::Relaxed);
             }
+            End::Held { is_new } => {
+                self.held.insert(ledger);
+                if is_new {
+                    met.done += 1;
+                    self.shared.ledgers.fetch_add(1, Ordering::Relaxed);
+                }
+            }
             End::Busy => met.busy += 1,
             End::Waits(_) => met.waiting += 1,
             End::Later(why) => {
@@ -446,6 +485,7 @@ impl Passes<'_> {
         self.progress.send_modify(|progress| {
             progress.working = working;
             (progress.busy, progress.waiting) = (met.busy, met.waiting);
+            progress.held = self.held.len() as u64;
             (progress.later, progress.failed) = (met.later, self.failed.ids.len() as u64);
         });
     }

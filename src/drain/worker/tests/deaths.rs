@@ -10,9 +10,10 @@ use tokio::time::timeout;
 use super::hooked::{Call, Fate, hooked};
 use super::shapes;
 use super::world::{STUCK, Shape, World};
+use crate::cluster::memory::MemorySession;
 use crate::drain::failpoint::{Failpoint, Failpoints};
-use crate::drain::job::ReaderGate;
-use crate::drain::worker::{Progress, WorkError, run};
+use crate::drain::job::{ReaderGate, Status};
+use crate::drain::worker::{Progress, WorkError, Worker, run};
 
 /// Has a worker die when it reaches that step once more after so many times; whether it did. Everything is judged at
 /// each step of it.
@@ -160,48 +161,72 @@ async fn a_store_that_is_away_for_a_while_is_waited_for() {
 }
 
 #[tokio::test]
-async fn readers_are_waited_for_under_the_lock_also_after_a_death() {
-    let world = World::with(5, 1, &[Shape::simple(1, &[10; 12])]).await;
+async fn what_is_moved_stays_locked_for_readers_until_the_end_of_the_job() {
+    let shapes = [Shape::simple(1, &[10; 12]), Shape::simple(2, &[10; 3])];
+    let world = World::with(5, 1, &shapes).await;
     let mut job = world.job.clone().unwrap();
     job.reader_gate = ReaderGate::PerLedger;
     let progress = watch::Sender::new(Progress::default());
-    let nobody = world.worker(Arc::new(world.server.connect()));
-    let refused = run(&job, nobody, std::future::pending(), &progress).await;
-    assert_eq!(refused, Err(WorkError::Readers));
-    let waited = Arc::new(AtomicUsize::new(0));
-    let mut workers = (0..2).map(|which| {
-        let mut worker = world.worker(Arc::new(world.server.connect()));
-        let (there, waited) = (Arc::clone(&world), Arc::clone(&waited));
-        worker.readers = Some(Arc::new(move |ledger, _| {
-            assert_eq!(ledger, 1);
-            assert_eq!(there.locks().len(), 1, "the sources may forget it");
-            there.pass();
-            let old = there.bookies[0].entries(1);
-            assert!(!old.is_empty(), "a source forgot it");
-            waited.fetch_add(1, Ordering::Relaxed);
-            // The first worker dies here.
-            Box::pin(async move {
-                if which == 0 {
-                    std::future::pending::<()>().await;
-                }
-            })
-        }));
-        worker
-    });
-    let stop = async {
-        while waited.load(Ordering::Relaxed) == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+    let hasty = world.worker(Arc::new(world.server.connect()));
+    let refused = run(&job, hasty, std::future::pending(), &progress).await;
+    assert_eq!(refused, Err(WorkError::Keeps));
+
+    let all_held = async |what: &str| {
+        let is_held = timeout(STUCK, async {
+            while world.locks().len() < 2 || statuses(&world).await != [Status::Held; 2] {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        is_held.await.unwrap_or_else(|_| panic!("not held {what}"));
+        world.pass();
+        for ledger in [1, 2] {
+            let old = world.bookies[0].entries(ledger);
+            assert!(!old.is_empty(), "{what}: a source forgot {ledger}");
         }
     };
-    let first = run(&job, workers.next().unwrap(), stop, &progress);
-    timeout(STUCK, first).await.expect("stuck").unwrap();
-    let second = run(
-        &job,
-        workers.next().unwrap(),
-        std::future::pending(),
-        &progress,
-    );
-    timeout(STUCK, second).await.expect("stuck").unwrap();
-    assert_eq!(waited.load(Ordering::Relaxed), 2);
+    // The first worker loses its session, and then it dies.
+    let session = Arc::new(world.server.connect());
+    let worker = patient(&world, session.clone());
+    let first = run(&job, worker, std::future::pending(), &progress);
+    let seen = async {
+        all_held("at first").await;
+        session.expire();
+        session.reconnect();
+        all_held("after the session").await;
+    };
+    tokio::select! {
+        ended = first => panic!("{ended:?}"),
+        () = seen => {}
+    }
+    session.expire();
+    assert_eq!(world.locks(), [""; 0]);
+    let second = patient(&world, Arc::new(world.server.connect()));
+    let second = run(&job, second, std::future::pending(), &progress);
+    let told = async {
+        all_held("after a death").await;
+        assert_eq!(world.tasks().let_go().await, Ok(2));
+        world.jobs(world.admin.clone()).finished(&job.id).await
+    };
+    let (ended, told) = tokio::join!(timeout(STUCK, second), told);
+    assert_eq!(told, Ok(()));
+    assert!(!ended.expect("stuck").unwrap().is_stopped);
     world.judge_end("at the end", &[]);
+    world.pass();
+    assert!(world.bookies[0].entries(1).is_empty(), "held for nobody");
+}
+
+/// A worker that waits for others.
+fn patient(world: &World, session: Arc<MemorySession>) -> Worker {
+    Worker {
+        until_waiting: false,
+        ..world.worker(session)
+    }
+}
+
+async fn statuses(world: &World) -> Vec<Status> {
+    let mut all = Vec::new();
+    let tasks = world.tasks();
+    let seen = tasks.for_each(|stored| all.push(stored.task.status));
+    seen.await.expect("they can be read");
+    all
 }

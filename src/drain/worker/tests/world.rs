@@ -297,7 +297,6 @@ impl World {
             name: format!("w-{:x}", fastrand::u32(..)),
             host: "here".to_owned(),
             pace: Box::new(|_| {}),
-            readers: None,
             failpoints: Failpoints::default(),
         }
     }

@@ -1,0 +1,48 @@
+//! Ledgers that are moved and stay locked, in a job that spares readers: as long as BookKeeper's own lock of a ledger is
+//! there, its old bookies do not forget what they have of it (`ScanAndCompareGarbageCollector`), so that handles that were
+//! opened before still find it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::drain::lock::LedgerLock;
+
+/// The locks.
+#[derive(Default)]
+pub(super) struct HeldLocks(Mutex<BTreeMap<u64, LedgerLock>>);
+
+impl HeldLocks {
+    fn locks(&self) -> MutexGuard<'_, BTreeMap<u64, LedgerLock>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn keep(&self, ledger: u64, lock: LedgerLock) {
+        self.locks().insert(ledger, lock);
+    }
+
+    /// Whether it is locked by us still. A lock ends with its session.
+    pub(super) fn has(&self, ledger: u64) -> bool {
+        let mut locks = self.locks();
+        match locks.get(&ledger) {
+            Some(lock) if lock.is_over() => {
+                locks.remove(&ledger);
+                false
+            }
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.locks().is_empty()
+    }
+
+    /// Gives all others back. What cannot be given back now is in the background, or goes with the session.
+    pub(super) async fn keep_only(&self, ledgers: &BTreeSet<u64>) {
+        let others = |ledger: &u64, _: &mut LedgerLock| !ledgers.contains(ledger);
+        let others: BTreeMap<_, _> = self.locks().extract_if(.., others).collect();
+        for lock in others.into_values() {
+            let _ = lock.release_with(Vec::new()).await;
+        }
+    }
+}
