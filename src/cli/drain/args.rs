@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::help;
+use crate::cli::textfile;
 use crate::cluster::check_bookie;
 use crate::config::{is_zookeeper, parse_bytes};
 use crate::http_client::Url;
@@ -165,6 +166,9 @@ pub struct RunArguments {
     /// A bookie's admin server where it is not as registered; may be repeated
     #[arg(long = "admin", value_name = "ID=URL", value_parser = parse_admin)]
     pub admins: Vec<(String, String)>,
+    /// Write metrics for node_exporter's textfile collector there; its name has to end with .prom
+    #[arg(long, value_name = "FILE", value_parser = textfile::parse)]
+    pub textfile: Option<PathBuf>,
     /// Do it; without this it is only said what is left
     #[arg(long)]
     pub execute: bool,
