@@ -245,3 +245,6 @@ fn failed(what: &'static str, bookie: &str, source: StoreError) -> HoldError {
         source,
     }
 }
+
+#[cfg(test)]
+mod tests;

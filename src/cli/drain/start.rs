@@ -110,9 +110,9 @@ fn of_hold(error: HoldError, job: &Job) -> Failure {
 }
 
 async fn tasks(cluster: &Cluster, job: &Job, hand: &mut Hand) -> Result<Filled, Failure> {
-    let tasks = cluster.jobs.tasks(&job.id);
-    let (progress, seen) = watch::channel(Progress::default());
     let root = &cluster.place.ledgers_root;
+    let tasks = cluster.jobs.tasks_of(job, root);
+    let (progress, seen) = watch::channel(Progress::default());
     let work = fill(&tasks, &*cluster.store, root, &job.bookies, &progress);
     let filled = hand.follow(work, || scan_line(*seen.borrow())).await?;
     filled.map_err(of_job)

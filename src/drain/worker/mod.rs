@@ -189,11 +189,7 @@ impl Shared {
             store: Arc::clone(&worker.store),
             ledgers_root: worker.ledgers_root.trim_end_matches('/').to_owned(),
             layout: worker.layout,
-            tasks: if job.mirror {
-                worker.jobs.tasks(&job.id).mirrored(&worker.ledgers_root)
-            } else {
-                worker.jobs.tasks(&job.id)
-            },
+            tasks: worker.jobs.tasks_of(job, &worker.ledgers_root),
             drained: job.bookies.clone(),
             replicas: Arc::new(Replicas::new(bookies, worker.clock.clone(), throttle)),
             targets: worker.targets.clone(),
