@@ -1,3 +1,5 @@
+//! Bookies that are told to be read-only, by a job that claims them first.
+
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
