@@ -36,8 +36,7 @@ pub(crate) fn two_at_once(bench: &Bench) {
     let entries = stand.entries("entries-before");
     let replicas = stand.replicas("replicas-before");
     let ledgers = stand.ledgers();
-    let mut holder = stand.beside("hold", &["--refresh"]);
-    let held = holder.wait("held");
+    let (mut holder, held) = stand.hold(&["--refresh"]);
     let mut writer = stand.beside(
         "write",
         &["--ledgers", "3", "--rate", "40", "--roll", "300"],
@@ -89,10 +88,9 @@ pub(crate) fn two_at_once(bench: &Bench) {
     drain.assert_unnamed();
     let shows = "two of five bookies emptied at once under readers and writers, then stopped and deleted: every entry is as it was, no metadata names them, handles opened before read on through two over-replicated passes, the writer sees no error";
     let result = format!(
-        "{} ledgers, {} entries, {replaced} members replaced, {} held handles read {} times, p99 of the writer {} ms",
+        "{} ledgers, {} entries, {replaced} members replaced, {held} held handles read {} times, p99 of the writer {} ms",
         ledgers.len(),
         entries.len(),
-        held["ledgers"],
         reads + 2,
         phase["p99"]
     );
@@ -110,6 +108,12 @@ fn only_waiting(status: &serde_json::Value) -> bool {
     !kinds.is_empty() && kinds.iter().all(waits)
 }
 
+/// All that is left is moved, and kept for readers.
+fn is_held(status: &serde_json::Value) -> bool {
+    let kinds = status["kinds"].as_array().expect("it says what is left");
+    !kinds.is_empty() && kinds.iter().all(|kind| kind["status"] == "held")
+}
+
 /// Handles that keep their old ensembles, of ledgers that lost two of their members at once: the sources keep what they had until
 /// the operator says that no reader needs it.
 pub(crate) fn readers_are_waited_for(bench: &Bench) {
@@ -119,31 +123,40 @@ pub(crate) fn readers_are_waited_for(bench: &Bench) {
     owner.say("quit");
     let (entries, replicas) = (stand.entries("entries-before"), stand.replicas("before"));
     let ledgers = stand.ledgers();
-    let mut holder = stand.beside("hold", &[]);
-    holder.wait("held");
+    let (mut holder, _) = stand.hold(&[]);
     let drain = Drain::new(&stand, &[1, 2]);
     let refused = drain.run(&["plan", "--bookies", &drain.ids().join(",")]);
     assert_ne!(refused.code, Some(0), "two replicas at once: {refused:#?}");
     let job = drain.start(&["--reader-gate", "per-ledger"]);
     let mut worker = drain.work("worker", &job, &[]);
-    wait_for("no metadata names them", END, || {
-        let left = stand.ledgers();
-        let named = left.values().any(|ledger| ledger.names(&drain.ids()));
-        (!named).then_some(())
+    wait_for("all is moved and held", END, || {
+        let (_, status) = drain.status(&job);
+        (status["left"] == 0 && is_held(&status)).then_some(())
     });
+    drain.assert_unnamed();
     stand.wait_two_passes(&[1, 2], PASSES);
     let read = holder.order("read");
-    drop(holder);
+    assert!(worker.is_running(), "it keeps what readers may need");
+    let refused = drain.run(&["finish", "--job", &job, "--execute"]);
+    assert_eq!(refused.code, Some(1), "{refused:#?}");
     drain.must(&["finish", "--job", &job, "--readers-safe", "--execute"]);
     let ended = worker.wait(END).expect("the worker ends by itself");
     assert!(ended.success(), "{ended}");
+    stand.wait_unlocked();
+    // Nobody keeps anything any more, so that the same handles fail: the passes were no idle ones.
+    stand.wait_two_passes(&[1, 2], PASSES);
+    holder.say("read");
+    let forgotten = holder.wait("read");
+    let lost = forgotten["errors"].as_u64().expect("a number");
+    assert_ne!(lost, 0, "the sources have forgotten nothing: {forgotten}");
+    drop(holder);
     drain.delete(&job);
     let replaced = assert_only_members(&ledgers, &stand.ledgers(), &drain.ids());
     assert_same_entries(&entries, &stand.entries("entries-after"));
     assert_no_worse(&replicas, &stand.replicas("after"));
     let shows = "two bookies emptied at once with --reader-gate per-ledger: handles that keep their old ensembles read everything through two over-replicated passes, until the operator says that readers are safe";
     let result = format!(
-        "{} entries read, {replaced} members replaced",
+        "{} entries read, {replaced} members replaced; two passes after the end {lost} reads fail",
         read["entries"]
     );
     tell(bench, began, shows, result);

@@ -23,6 +23,9 @@ const DIRECT: &str = "192m";
 /// Reading 6,000 entries of 160 MB takes 15 s on an idle machine.
 const CLIENT_LIMIT: Duration = Duration::from_secs(600);
 
+/// Longer than any session lives without its owner.
+const LOCKED: Duration = Duration::from_secs(60);
+
 /// Differences that are shown; there may be thousands.
 const SHOWN: usize = 8;
 
@@ -130,6 +133,15 @@ impl<'a> Stand<'a> {
         client
     }
 
+    /// Handles of all ledgers, and how many. They have read once, so that their client is connected to every bookie: one that is
+    /// not may lose the address of a bookie for good when that becomes read-only (bookkeeper #4172).
+    pub(crate) fn hold(&self, words: &[&str]) -> (Client, u64) {
+        let mut client = self.beside("hold", words);
+        let held = client.wait("held")["ledgers"].as_u64();
+        client.order("read");
+        (client, held.expect("a number"))
+    }
+
     /// A client that goes on beside the test: `make`, `hold` or `write`.
     pub(crate) fn beside(&self, what: &str, words: &[&str]) -> Client {
         Client::start(self, what, words)
@@ -175,6 +187,15 @@ impl<'a> Stand<'a> {
             .lines()
             .map(|line| serde_json::from_str(line).expect("JSON"));
         lines.map(|line: Value| ledger(&line)).collect()
+    }
+
+    /// Waits until no ledger is locked: in their passes bookies lock some, too, each for a moment.
+    pub(crate) fn wait_unlocked(&self) {
+        let locked = |node: &String| node.starts_with("/ledgers/underreplication/locks/");
+        wait_for("no ledger is locked", LOCKED, || {
+            let nodes = self.lab.ephemerals()?;
+            (!nodes.iter().any(locked)).then_some(())
+        });
     }
 
     /// Passes for over-replicated ledgers that a bookie has ended.
