@@ -8,7 +8,7 @@ mod facts;
 mod line;
 mod process;
 #[cfg(test)]
-mod stub;
+pub(crate) mod stub;
 pub mod watch;
 
 pub use admin::{AdminClient, AdminError, AdminOptions};

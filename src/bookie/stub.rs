@@ -8,7 +8,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// How to answer a request.
 #[derive(Debug, Clone)]
-pub(super) enum Reply {
+pub(crate) enum Reply {
     /// With a status and a body.
     Body(u16, String),
     /// With these bytes, and an end.
@@ -20,15 +20,15 @@ pub(super) enum Reply {
 }
 
 impl Reply {
-    pub(super) fn json(body: &str) -> Reply {
+    pub(crate) fn json(body: &str) -> Reply {
         Reply::Body(200, body.to_owned())
     }
 }
 
 /// The server; ends with the test's runtime.
 #[derive(Debug, Clone)]
-pub(super) struct Stub {
-    pub(super) port: u16,
+pub(crate) struct Stub {
+    pub(crate) port: u16,
     asked: Arc<Mutex<Vec<String>>>,
     /// Requests in flight now, and at most.
     flights: Arc<Mutex<(usize, usize)>>,
@@ -38,7 +38,7 @@ type Replies = Arc<dyn Fn(&str) -> Reply + Send + Sync>;
 
 impl Stub {
     /// Serves on a free port; `reply` is handed `METHOD PATH` or `METHOD PATH BODY`.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         tls: Option<TlsAcceptor>,
         reply: impl Fn(&str) -> Reply + Send + Sync + 'static,
     ) -> Stub {
@@ -68,12 +68,12 @@ impl Stub {
     }
 
     /// What it was asked, in order.
-    pub(super) fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 
     /// The most requests that were in flight at a time.
-    pub(super) fn most_in_flight(&self) -> usize {
+    pub(crate) fn most_in_flight(&self) -> usize {
         self.flights.lock().unwrap().1
     }
 

@@ -40,7 +40,9 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
             let told = match hold.leave(bookie).await {
                 Ok(true) => format!("{bookie} is writable\n"),
                 Ok(false) => {
-                    format!("{bookie} is left as it is: another claim stands, or it does not run\n")
+                    format!(
+                        "{bookie} is left as it is: another claim stands, it does not run, or it was read-only before\n"
+                    )
                 }
                 Err(error) => {
                     exit = Exit::FAILED;
@@ -52,6 +54,8 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
             };
             print(&told)?;
         }
+        let tasks = cluster.jobs.tasks_of(&job, &cluster.place.ledgers_root);
+        tasks.hide().await.map_err(of_job)?;
         print(&format!(
             "job {} is cancelled; what was moved stays moved\n",
             job.id
@@ -79,7 +83,7 @@ pub(super) fn finish(arguments: &FinishArguments) -> Result<Exit, Failure> {
         }
         if arguments.execute {
             if left.held != 0 {
-                let tasks = cluster.jobs.tasks(&job.id);
+                let tasks = cluster.jobs.tasks_of(&job, &cluster.place.ledgers_root);
                 tasks.let_go().await.map_err(of_job)?;
             }
             cluster.jobs.finished(&job.id).await.map_err(of_job)?;
@@ -115,6 +119,7 @@ fn hold<'a>(cluster: &'a Cluster, job: &'a Job, admins: &'a Admins) -> Hold<'a> 
     Hold {
         store: &*cluster.store,
         place: &cluster.place,
+        jobs: &cluster.jobs,
         job: &job.id,
         admins,
         clock: &cluster.clock,
@@ -169,6 +174,7 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
             "newTasks": left.added,
             "unreadable": left.unreadable.count,
             "underReplicated": left.lacking,
+            "writable": left.writable,
             "readersSafe": is_safe,
         });
         return document.to_string() + "\n";
@@ -213,6 +219,12 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
             "  BookKeeper waits to replicate {} ledgers because of them: {}\n",
             left.lacking.len(),
             some.join(", ")
+        ));
+    }
+    if !left.writable.is_empty() {
+        text.push_str(&format!(
+            "  {} writable, or was a moment ago, so that new ledgers may name it: 'dirkeeper drain run' keeps it read-only\n",
+            left.writable.join(", ") + if left.writable.len() == 1 { " is" } else { " are" }
         ));
     }
     if left.is_nothing() {

@@ -189,11 +189,7 @@ impl Shared {
             store: Arc::clone(&worker.store),
             ledgers_root: worker.ledgers_root.trim_end_matches('/').to_owned(),
             layout: worker.layout,
-            tasks: if job.mirror {
-                worker.jobs.tasks(&job.id).mirrored(&worker.ledgers_root)
-            } else {
-                worker.jobs.tasks(&job.id)
-            },
+            tasks: worker.jobs.tasks_of(job, &worker.ledgers_root),
             drained: job.bookies.clone(),
             replicas: Arc::new(Replicas::new(bookies, worker.clock.clone(), throttle)),
             targets: worker.targets.clone(),
@@ -341,17 +337,18 @@ impl Passes<'_> {
     async fn run(mut self) -> Result<Failed, WorkError> {
         let mut waits = Backoff::new(LOOKS.0, LOOKS.1);
         loop {
+            // What changes while the pass goes on counts too.
+            let mut link = self.shared.store.link();
+            link.mark_unchanged();
             let met = self.pass().await?;
             let rest = met.busy + met.later + met.held;
             let is_all = rest == 0 && (met.waiting == 0 || self.until_waiting);
-            if is_all || (0 < met.held && self.is_finished().await?) {
+            if is_all || self.is_finished().await? {
                 return Ok(self.failed);
             }
             if 0 < met.done {
                 waits.reset();
             }
-            let mut link = self.shared.store.link();
-            link.mark_unchanged();
             tokio::select! {
                 () = sleep(waits.next_wait(fastrand::f64())) => {}
                 // What is held goes with the session, and is to be locked again at once.
@@ -360,7 +357,8 @@ impl Passes<'_> {
         }
     }
 
-    /// Nothing has to be held any more.
+    /// Nothing has to be held or waited for any more. A job that was given up is an error: what only waits asks for nothing by
+    /// which that would be noticed.
     async fn is_finished(&self) -> Result<bool, WorkError> {
         self.shared.tasks.forget_phase();
         match self.shared.tasks.check().await {

@@ -172,12 +172,22 @@ async fn nothing_is_changed_under_the_lock_of_another_of_us() {
             session.expire();
             // As another worker takes a ledger: the lock in version 1, and its choice.
             let path = "/ledgers/underreplication/locks/urL0000000001".to_owned();
-            let tasks = there.jobs(theirs.clone()).tasks(&there.job.as_ref().unwrap().id);
+            let tasks = there
+                .jobs(theirs.clone())
+                .tasks(&there.job.as_ref().unwrap().id);
             let stored = now(tasks.get(1)).unwrap().unwrap();
             let (data, kind) = (Vec::new(), Kind::Ephemeral);
             let ops = [
-                Op::Create { path: path.clone(), data: data.clone(), kind },
-                Op::Set { path, data, version: Some(0) },
+                Op::Create {
+                    path: path.clone(),
+                    data: data.clone(),
+                    kind,
+                },
+                Op::Set {
+                    path,
+                    data,
+                    version: Some(0),
+                },
                 tasks.save_step(&stored),
             ];
             now(theirs.multi(&ops)).unwrap();
@@ -191,7 +201,9 @@ async fn nothing_is_changed_under_the_lock_of_another_of_us() {
     let job = world.job.as_ref().unwrap();
     let ran = crate::drain::worker::run(job, worker, std::future::pending(), &progress);
     let release = async {
-        seen.wait_for(|one| 0 < one.busy || 0 < one.moved.ledgers).await.unwrap();
+        seen.wait_for(|one| 0 < one.busy || 0 < one.moved.ledgers)
+            .await
+            .unwrap();
         assert_eq!(world.metadata(1), before);
         other.expire();
     };
