@@ -63,7 +63,7 @@ pub enum EndError {
         source: StoreError,
     },
     /// It runs.
-    #[error("{bookie} is still registered: stop it first, and delete its cookie then")]
+    #[error("{bookie} still runs: stop it first, and delete its cookie then")]
     Runs {
         /// Which bookie.
         bookie: String,

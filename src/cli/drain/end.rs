@@ -10,6 +10,7 @@ use super::plan::{scan_line, words};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
+use crate::cluster::bookie::BookieError;
 use crate::drain::end::{EndError, Left, delete_cookie, left};
 use crate::drain::hold::{Admins, Hold, Registered};
 use crate::drain::job::{Job, Phase, Progress};
@@ -133,7 +134,12 @@ async fn cookies(cluster: &Cluster, job: &Job, execute: bool) -> Result<(), Fail
     for bookie in &job.bookies {
         let registered = hold.registered(bookie).await;
         let registered = registered.map_err(|error| Failure::new(Exit::FAILED, error))?;
-        if registered != Registered::Absent {
+        // One that ZooKeeper has lost may run all the same, and registers itself again.
+        let answers = matches!(
+            cluster.bookies.get(bookie).space().await,
+            Ok(_) | Err(BookieError::Status(_))
+        );
+        if registered != Registered::Absent || answers {
             let bookie = bookie.clone();
             let error = EndError::Runs { bookie };
             return Err(Failure::new(Exit::FAILED, error));

@@ -37,12 +37,16 @@ impl HeldLocks {
         self.locks().is_empty()
     }
 
-    /// Gives all others back. What cannot be given back now is in the background, or goes with the session.
+    /// Gives all others back. What cannot be given back now is in the background, or goes with the session: where the store is out
+    /// of reach, thousands are not waited for one after the other.
     pub(super) async fn keep_only(&self, ledgers: &BTreeSet<u64>) {
         let others = |ledger: &u64, _: &mut LedgerLock| !ledgers.contains(ledger);
         let others: BTreeMap<_, _> = self.locks().extract_if(.., others).collect();
         for lock in others.into_values() {
-            let _ = lock.release_with(Vec::new()).await;
+            let given_back = lock.release_with(Vec::new()).await;
+            if given_back.is_err_and(|error| error.is_open()) {
+                return;
+            }
         }
     }
 }
