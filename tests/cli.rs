@@ -4,6 +4,8 @@
 
 #[path = "cli/alertmanager.rs"]
 mod alertmanager;
+#[path = "cli/drain.rs"]
+mod drain;
 #[path = "cli/listeners.rs"]
 mod listeners;
 #[path = "cli/mode.rs"]

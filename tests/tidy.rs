@@ -214,7 +214,7 @@ fn the_process_is_ended_in_few_places() {
         ("src/main.rs", "exit code"),
         ("src/shutdown.rs", "a stop that cannot wait"),
         (
-            "src/reclaim/failpoint.rs",
+            "src/failpoint.rs",
             "builds for debugging only, where a test asks for it",
         ),
     ];

@@ -83,8 +83,8 @@ pub async fn left(
     execute: bool,
     progress: &watch::Sender<Progress>,
 ) -> Result<Left, EndError> {
-    let tasks = jobs.tasks(&job.id);
     let root = &place.ledgers_root;
+    let tasks = jobs.tasks_of(job, root);
     let mut left = Left::default();
     let before = registered(store, root, &job.bookies).await?;
     if execute && !job.phase.is_over() {

@@ -16,7 +16,7 @@ pub(crate) const ARROWS: &[(&str, &[&str])] = &[
     // Mutation in tests.
     ("cluster", &["health", "mutation"]),
     ("reclaim", &["cluster", "state"]),
-    ("drain", &["cluster", "state", "bookie"]),
+    ("drain", &["health", "cluster", "bookie"]),
     ("metrics", &["health"]),
     ("http", &["health"]),
     ("config", &["health"]),
@@ -214,6 +214,11 @@ pub(crate) const MAY_SLEEP: &[(&str, &str)] = &[
         "its looks, the waits between two tries, the pace of its walk and the deadline of each call",
     ),
     ("src/reclaim/sweep/mod.rs", "the pace of its deletions"),
+    (
+        "src/drain/hold.rs",
+        "between two looks at the list that a bookie is to change into",
+    ),
+    ("src/drain/lock.rs", "between two tries to give a lock back"),
     (
         "src/drain/throttle.rs",
         "bytes of a second that are used up",

@@ -209,7 +209,7 @@ pub struct SetArguments {
         long,
         value_name = "BYTES",
         value_parser = parse_size,
-        required_unless_present = "workers"
+        required_unless_present_any = ["workers", "max_requests_per_second"]
     )]
     pub max_bytes_per_second: Option<u64>,
     /// Ledgers at a time, by each worker

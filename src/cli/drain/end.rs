@@ -34,6 +34,8 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
             return Ok(Exit::Ok);
         }
         cluster.jobs.cancel(&job.id).await.map_err(of_job)?;
+        let tasks = cluster.jobs.tasks_of(&job, &cluster.place.ledgers_root);
+        tasks.hide().await.map_err(of_job)?;
         let admins: Admins = arguments.admins.iter().cloned().collect();
         let hold = hold(&cluster, &job, &admins);
         let mut exit = Exit::Ok;
@@ -233,6 +235,12 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
             left.writable.join(", ") + if left.writable.len() == 1 { " is" } else { " are" }
         ));
     }
+    if left.held != 0 {
+        text.push_str(&format!(
+            "  {} ledgers are moved, and kept for readers until --readers-safe\n",
+            left.held
+        ));
+    }
     if left.is_nothing() {
         text.push_str(
             "  no metadata names them, but readers may still ask them: say --readers-safe when every \
@@ -240,4 +248,65 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
         );
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::drain::job::{OpenLedgers, ReaderGate};
+    use crate::drain::plan::survey::Listed;
+
+    #[test]
+    fn everything_that_keeps_bookies_from_being_stopped_is_said() {
+        let job = Job {
+            id: "d-0123abcd".to_owned(),
+            bookies: BTreeSet::from(["bk1:3181".to_owned()]),
+            open_ledgers: OpenLedgers::Wait,
+            reader_gate: ReaderGate::Refuse,
+            mirror: false,
+            began: 0,
+            phase: Phase::Running,
+            who: "admin1".to_owned(),
+        };
+        let mut unreadable = Listed::default();
+        unreadable.push((7, "format 4".to_owned()));
+        let all = Left {
+            tasks: 3,
+            held: 2,
+            ledgers: 5,
+            added: 1,
+            unreadable,
+            lacking: vec![11, 12],
+            writable: vec!["bk1:3181".to_owned()],
+        };
+        let nothing = Left {
+            held: 2,
+            ..Left::default()
+        };
+        let human = |left, is_safe| told(Form::Human, &job, left, is_safe);
+        let texts = [
+            human(&all, true),
+            human(&nothing, false),
+            human(&nothing, true),
+        ];
+        insta::assert_snapshot!(texts.concat(), @"
+        not safe to stop: bk1:3181
+          3 tasks are left: 'dirkeeper drain status --job d-0123abcd' says why
+          5 ledgers name them, and 1 of them have a task only now
+          the metadata of 1 ledgers is not understood, and may name them: 7 (format 4)
+          BookKeeper waits to replicate 2 ledgers because of them: 11, 12
+          bk1:3181 is writable, or was a moment ago, so that new ledgers may name it: 'dirkeeper drain run' keeps it read-only
+          2 ledgers are moved, and kept for readers until --readers-safe
+        not safe to stop: bk1:3181
+          2 ledgers are moved, and kept for readers until --readers-safe
+          no metadata names them, but readers may still ask them: say --readers-safe when every broker reads changed metadata, was restarted, or has unloaded the topics that were moved
+        safe to stop: bk1:3181; no metadata names them
+        ");
+        let json = |left, is_safe| told(Form::Json, &job, left, is_safe);
+        assert!(json(&all, true).contains(r#""safeToStop":false"#));
+        assert!(json(&nothing, false).contains(r#""safeToStop":false"#));
+        assert!(json(&nothing, true).contains(r#""safeToStop":true"#));
+    }
 }

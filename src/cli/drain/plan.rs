@@ -17,6 +17,9 @@ use crate::drain::plan::blockers::{Blocker, Preflight, blockers};
 use crate::drain::plan::survey::Survey;
 use crate::health::words::bytes_text;
 
+/// Targets that are shown.
+const SHOWN: usize = 20;
+
 /// `drain plan`: 1 if something is in the way.
 pub(super) fn plan(arguments: &PlanArguments) -> Result<Exit, Failure> {
     let _log = super::log();
@@ -131,6 +134,24 @@ impl Plan {
                 "  {bookie}: {} fragments, {bytes}\n",
                 source.fragments
             ));
+        }
+        let targets = self.around.targets(&self.bookies);
+        let targets: Vec<_> = targets.iter().filter(|one| one.is_writable).collect();
+        text.push_str(&format!("{} bookies can take them\n", targets.len()));
+        for target in targets.iter().take(SHOWN) {
+            text.push_str(&format!(
+                "  {}: {} of {} free{}\n",
+                target.id,
+                bytes_text(target.free),
+                bytes_text(target.total),
+                match target.warn {
+                    true => ", over the warn threshold of its agent, so that it is not chosen",
+                    false => "",
+                }
+            ));
+        }
+        if SHOWN < targets.len() {
+            text.push_str(&format!("  and {} more\n", targets.len() - SHOWN));
         }
         if survey.open.count + survey.in_recovery.count != 0 {
             text.push_str(&format!(

@@ -109,28 +109,7 @@ async fn work(
     let (of_job_limits, followed) = watch::channel(limits);
     let (ours, limits) = watch::channel(own(limits, arguments));
     let (progress, seen) = watch::channel(Progress::default());
-    let host = app::host_name();
-    let worker = Worker {
-        store: Arc::clone(&cluster.store),
-        ledgers_root: cluster.place.ledgers_root.clone(),
-        layout: cluster.layout,
-        jobs: cluster.jobs.clone(),
-        bookies: Arc::clone(&cluster.bookies),
-        clock: cluster.clock.clone(),
-        targets: known,
-        limits,
-        secret: None,
-        verify_all: arguments.verify_all,
-        until_waiting: arguments.until_waiting,
-        memory: MEMORY,
-        name: format!("{host}-{}-{:08x}", process::id(), fastrand::u32(..)),
-        host,
-        pace: {
-            let paced = Arc::clone(&cluster.paced);
-            Box::new(move |limit| paced.set_limit(if limit == 0 { u32::MAX } else { limit }))
-        },
-        failpoints: Default::default(),
-    };
+    let worker = worker_of(cluster, arguments, known, limits);
     let admins: Admins = arguments.admins.iter().cloned().collect();
     let (stop, stopped) = watch::channel(false);
     let asked = async {
@@ -172,6 +151,34 @@ async fn work(
         };
         Failure::new(exit, error).remedy("run it again: it goes on where this one was")
     })
+}
+
+fn worker_of(
+    cluster: &Cluster,
+    arguments: &RunArguments,
+    targets: watch::Receiver<Arc<Vec<Target>>>,
+    limits: watch::Receiver<Limits>,
+) -> Worker {
+    let host = app::host_name();
+    let paced = Arc::clone(&cluster.paced);
+    Worker {
+        store: Arc::clone(&cluster.store),
+        ledgers_root: cluster.place.ledgers_root.clone(),
+        layout: cluster.layout,
+        jobs: cluster.jobs.clone(),
+        bookies: Arc::clone(&cluster.bookies),
+        clock: cluster.clock.clone(),
+        targets,
+        limits,
+        secret: None,
+        verify_all: arguments.verify_all,
+        until_waiting: arguments.until_waiting,
+        memory: MEMORY,
+        name: format!("{host}-{}-{:08x}", process::id(), fastrand::u32(..)),
+        host,
+        pace: Box::new(move |limit| paced.set_limit(if limit == 0 { u32::MAX } else { limit })),
+        failpoints: Default::default(),
+    }
 }
 
 /// The job's limits, as far as this worker was not told others.

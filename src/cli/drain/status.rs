@@ -277,6 +277,7 @@ impl Seen {
             "bytesPerSecond": self.rate(),
             "secondsLeft": self.time_left(),
             "maxBytesPerSecond": self.limits.max_bytes_per_second,
+            "maxRequestsPerSecond": self.limits.max_requests_per_second,
             "workersLimit": self.limits.workers,
             "workers": workers.collect::<Vec<_>>(),
         })
@@ -293,8 +294,9 @@ pub(super) fn set(arguments: &SetArguments) -> Result<Exit, Failure> {
         let limits = Limits {
             max_bytes_per_second: (arguments.max_bytes_per_second)
                 .unwrap_or(before.max_bytes_per_second),
+            max_requests_per_second: (arguments.cluster.max_requests_per_second)
+                .unwrap_or(before.max_requests_per_second),
             workers: arguments.workers.unwrap_or(before.workers),
-            ..before
         };
         cluster
             .jobs
@@ -306,9 +308,123 @@ pub(super) fn set(arguments: &SetArguments) -> Result<Exit, Failure> {
             limit => format!("{} a second", bytes_text(limit)),
         };
         print(&format!(
-            "job {}: {bytes}, {} ledgers at a time by each worker\n",
-            job.id, limits.workers
+            "job {}: {bytes}, {} requests a second to ZooKeeper and {} ledgers at a time by each worker\n",
+            job.id, limits.max_requests_per_second, limits.workers
         ))?;
         Ok(Exit::Ok)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::drain::job::{OpenLedgers, ReaderGate};
+
+    fn kind(reasons: &[(&str, &[u64])], bytes: u64) -> Kind {
+        let reasons = reasons.iter().map(|(why, ledgers)| {
+            let reason = Reason {
+                count: ledgers.len() as u64,
+                ledgers: ledgers.iter().copied().take(3).collect(),
+            };
+            ((*why).to_owned(), reason)
+        });
+        let reasons: BTreeMap<String, Reason> = reasons.collect();
+        Kind {
+            count: reasons.values().map(|reason| reason.count).sum(),
+            bytes,
+            reasons,
+        }
+    }
+
+    fn seen(phase: Phase, workers: usize, kinds: impl IntoIterator<Item = (Status, Kind)>) -> Seen {
+        let worker = Worker {
+            host: "admin1".to_owned(),
+            pid: 42,
+            since: 1_796_000_000_000,
+            ledgers: 12,
+            bytes: 30 << 20,
+            rate: 10 << 20,
+            now: "4 ledgers at a time".to_owned(),
+        };
+        let workers = (0..workers).map(|number| (format!("admin1-{number}"), worker.clone()));
+        Seen {
+            job: Job {
+                id: "d-0123abcd".to_owned(),
+                bookies: BTreeSet::from(["bk1:3181".to_owned(), "bk2:3181".to_owned()]),
+                open_ledgers: OpenLedgers::Wait,
+                reader_gate: ReaderGate::PerLedger,
+                mirror: false,
+                began: 1_796_000_000_000,
+                phase,
+                who: "admin1".to_owned(),
+            },
+            limits: Limits {
+                max_bytes_per_second: 100 << 20,
+                max_requests_per_second: 1000,
+                workers: 8,
+            },
+            kinds: kinds.into_iter().collect(),
+            moved: Moved {
+                ledgers: 12,
+                fragments: 31,
+                entries: 4000,
+                bytes: 30 << 20,
+            },
+            workers: workers.collect(),
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_said_with_the_reason() {
+        let open = "its last fragment is still written";
+        let kinds = [
+            (Status::Todo, kind(&[("", &[4, 5, 6, 7])], 600 << 20)),
+            (Status::WaitingOpen, kind(&[(open, &[8])], 0)),
+            (Status::Held, kind(&[("it is moved", &[1, 2])], 1 << 40)),
+            (Status::Failed, kind(&[("no replica of entry 3", &[9])], 0)),
+        ];
+        let seen = seen(Phase::Running, 2, kinds);
+        insta::assert_snapshot!(seen.human(), @"
+        job d-0123abcd: running, emptying bk1:3181, bk2:3181
+          moved: 12 ledgers, 31 fragments, 4000 entries, 30.0 MiB
+          left: 6 ledgers, at 20.0 MiB/s about 30 s
+            4 todo: 4, 5, 6 and 1 more
+            1 waiting open (its last fragment is still written): 8
+            2 held (it is moved): 1, 2
+            1 failed (no replica of entry 3): 9
+          admin1 (pid 42): 12 ledgers, 30.0 MiB, 10.0 MiB/s, 4 ledgers at a time
+          admin1 (pid 42): 12 ledgers, 30.0 MiB, 10.0 MiB/s, 4 ledgers at a time
+        ");
+        assert_eq!(seen.json()["left"], 6);
+        assert_eq!(seen.json()["state"], "goingOn");
+    }
+
+    #[test]
+    fn the_exit_code_tells_done_from_blocked() {
+        let one = |status| (status, kind(&[("", &[1])], 0));
+        let exits = [
+            (Phase::Running, 0, vec![], Exit::Ok),
+            (Phase::Starting, 0, vec![], Exit::Critical),
+            (Phase::Running, 0, vec![one(Status::Todo)], Exit::Critical),
+            (Phase::Running, 1, vec![one(Status::Todo)], Exit::FAILED),
+            (Phase::Running, 1, vec![one(Status::Failed)], Exit::Critical),
+            (
+                Phase::Running,
+                1,
+                vec![one(Status::Failed), one(Status::WaitingOpen)],
+                Exit::FAILED,
+            ),
+            // Only readers are waited for; nobody holds what they may need.
+            (Phase::Running, 1, vec![one(Status::Held)], Exit::Ok),
+            (Phase::Running, 0, vec![one(Status::Held)], Exit::Critical),
+            (Phase::Cancelled, 1, vec![one(Status::Todo)], Exit::Critical),
+            (Phase::Finished, 0, vec![], Exit::Ok),
+        ];
+        for (phase, workers, kinds, exit) in exits {
+            let what = format!("{phase:?} {workers} {:?}", kinds.first().map(|one| one.0));
+            assert_eq!(seen(phase, workers, kinds).exit(), exit, "{what}");
+        }
+    }
 }

@@ -217,3 +217,34 @@ async fn a_bookie_that_is_another_or_cannot_be_read_only_is_not_ordered() {
     insta::assert_snapshot!(told(r#"{"bookiePort":"3182"}"#).await, @"the admin server that is said to be that of b.example.org:3181 is that of b.example.org:3182: look at --admin");
     insta::assert_snapshot!(told(r#"{"readOnlyModeEnabled":"false"}"#).await, @"b.example.org:3181 was started with readOnlyModeEnabled=false, so that it cannot be read-only: start it with true");
 }
+
+#[tokio::test]
+async fn one_that_others_claim_stays_read_only_when_the_job_is_given_up() {
+    let scene = scene(CONFIG).await;
+    scene.hold().enter(BOOKIE).await.unwrap();
+    let other = format!("/dirkeeper/i/claims/{BOOKIE}/d-2");
+    let made = create_with_parents(&*scene.store, &other, b"{}", Kind::Persistent).await;
+    made.unwrap();
+    let puts = scene.puts();
+    assert!(!scene.hold().leave(BOOKIE).await.unwrap());
+    assert_eq!(scene.puts(), puts);
+    assert_eq!(scene.registered().await, Registered::ReadOnly);
+}
+
+#[tokio::test]
+async fn what_is_in_the_way_is_said_and_the_claim_stands() {
+    let scene = scene("no JSON").await;
+    let nobody = Admins::new();
+    let unknown = Hold {
+        admins: &nobody,
+        ..scene.hold()
+    };
+    let words = |told: Result<bool, HoldError>| crate::report::text(&told.unwrap_err());
+    let mut told = vec![words(unknown.enter(BOOKIE).await)];
+    assert_eq!(scene.claims(), [scene.job.id.as_str()]);
+    told.push(words(scene.hold().enter("other:3181").await));
+    let port = scene.admin.port.to_string();
+    told.push(words(scene.hold().enter(BOOKIE).await).replace(&port, "PORT"));
+    assert_eq!(scene.puts(), 0);
+    insta::assert_snapshot!(told.join("\n"), @"");
+}

@@ -353,6 +353,16 @@ impl Jobs {
         self.turn(id, &[Phase::Starting], Phase::Running).await
     }
 
+    /// The tasks of a job, shown below `offline_ledgers` too where it wants that.
+    #[must_use]
+    pub fn tasks_of(&self, job: &Job, ledgers_root: &str) -> Tasks {
+        let tasks = self.tasks(&job.id);
+        match job.mirror {
+            true => tasks.mirrored(ledgers_root),
+            false => tasks,
+        }
+    }
+
     /// Gives it up: no task of it is given out any more, nor can be changed.
     ///
     /// # Errors

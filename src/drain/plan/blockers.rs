@@ -195,7 +195,7 @@ fn room(seen: &Preflight<'_>, racks: &Racks) -> Vec<Blocker> {
     if is_few(left, needed) {
         found.push(Blocker::TooFew { left, needed });
     }
-    if 0 < left && stay().all(|one| one.total == 0) {
+    if 0 < left && 0 < seen.survey.ledgers && stay().all(|one| one.total == 0) {
         // That there is no space says less.
         found.push(Blocker::Silent(left));
         return found;
