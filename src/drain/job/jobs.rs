@@ -258,16 +258,6 @@ impl Jobs {
         Ok((self.get(id).await?, changed))
     }
 
-    /// The tasks of a job that was read, shown below `offline_ledgers` of that root too where it wants that.
-    #[must_use]
-    pub fn tasks_of(&self, job: &Job, ledgers_root: &str) -> Tasks {
-        let tasks = self.tasks(&job.id);
-        match job.mirror {
-            true => tasks.mirrored(ledgers_root),
-            false => tasks,
-        }
-    }
-
     /// Its tasks.
     #[must_use]
     pub fn tasks(&self, id: &str) -> Tasks {
