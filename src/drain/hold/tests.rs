@@ -246,5 +246,9 @@ async fn what_is_in_the_way_is_said_and_the_claim_stands() {
     let port = scene.admin.port.to_string();
     told.push(words(scene.hold().enter(BOOKIE).await).replace(&port, "PORT"));
     assert_eq!(scene.puts(), 0);
-    insta::assert_snapshot!(told.join("\n"), @"");
+    insta::assert_snapshot!(told.join("\n"), @"
+    b.example.org:3181 has registered no admin server, so nothing can order it to be read-only: set httpServerEnabled=true there, or name the server with --admin b.example.org:3181=URL
+    other:3181 is not registered: it does not run, or ZooKeeper has lost it; what it holds is copied from other replicas by BookKeeper's own recovery
+    b.example.org:3181 did not take the order: the answer of http://127.0.0.1:PORT/api/v1/config/server_config is not a bookie's, it is no JSON (expected ident at line 1 column 2): `no JSON` (does another program listen there?)
+    ");
 }

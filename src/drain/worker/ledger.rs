@@ -469,6 +469,9 @@ impl Work<'_> {
     async fn hold(&mut self, mut read: Read) -> Result<Next<()>, WorkError> {
         let shared = self.shared;
         let is_new = read.stored.task.status != Status::Held;
+        if !is_new && shared.held.is_yielded(self.ledger) {
+            return Ok(Next::End(End::Held { is_new }));
+        }
         let lock = match self.lock.take() {
             Some(lock) => lock,
             None => {

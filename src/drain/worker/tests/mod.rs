@@ -1,6 +1,5 @@
 //! Tests of the worker, against bookies that speak the real protocol: what moves, what it costs, and within which bounds.
 
-mod around;
 mod bounds;
 mod deaths;
 mod faults;
