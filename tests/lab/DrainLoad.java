@@ -305,10 +305,10 @@ public final class DrainLoad {
             // all that a drain must leave as it is
             String rest = String.join(" ", "E" + m.getEnsembleSize(), "W" + m.getWriteQuorumSize(),
                     "A" + m.getAckQuorumSize(), "" + m.getDigestType(), HexFormat.of().formatHex(m.getPassword()),
-                    "" + m.getCtime(), "" + m.getCToken(), "V" + m.getMetadataFormatVersion(), "" + customs);
+                    "" + m.getCtime(), "V" + m.getMetadataFormatVersion(), "" + customs);
             line("ledger", id, "state", m.getState().name(), "last", m.getLastEntryId(), "length", m.getLength(),
-                    "version", ((LongVersion) found.getVersion()).getLongVersion(), "rest", rest,
-                    "ensembles", new Raw("[" + ensembles + "]"));
+                    "version", ((LongVersion) found.getVersion()).getLongVersion(), "token", m.getCToken(),
+                    "rest", rest, "ensembles", new Raw("[" + ensembles + "]"));
         });
         return 0;
     }

@@ -170,24 +170,29 @@ fn of_end(error: EndError) -> Failure {
 }
 
 fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
-    let can_stop = left.is_nothing() && is_safe;
-    if form == Form::Json {
-        let document = json!({
-            "job": job.id,
-            "bookies": job.bookies,
-            "safeToStop": can_stop,
-            "tasks": left.tasks,
-            "held": left.held,
-            "ledgers": left.ledgers,
-            "newTasks": left.added,
-            "unreadable": left.unreadable.count,
-            "underReplicated": left.lacking,
-            "writable": left.writable,
-            "readersSafe": is_safe,
-        });
-        return document.to_string() + "\n";
+    match form {
+        Form::Human => human(job, left, is_safe),
+        Form::Json => {
+            let document = json!({
+                "job": job.id,
+                "bookies": job.bookies,
+                "safeToStop": left.is_nothing() && is_safe,
+                "tasks": left.tasks,
+                "held": left.held,
+                "ledgers": left.ledgers,
+                "newTasks": left.added,
+                "unreadable": left.unreadable.count,
+                "underReplicated": left.lacking,
+                "writable": left.writable,
+                "readersSafe": is_safe,
+            });
+            document.to_string() + "\n"
+        }
     }
-    if can_stop {
+}
+
+fn human(job: &Job, left: &Left, is_safe: bool) -> String {
+    if left.is_nothing() && is_safe {
         return format!(
             "safe to stop: {}; no metadata names them\n",
             words(&job.bookies)

@@ -339,6 +339,9 @@ struct Failed {
     named: Vec<(u64, String)>,
 }
 
+/// A ledger, and what became of it.
+type Worked = (u64, Result<End, WorkError>);
+
 /// What a pass met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Met {
@@ -456,7 +459,7 @@ impl Passes<'_> {
 
     fn ended(
         &mut self,
-        ended: Option<Result<(u64, Result<End, WorkError>), tokio::task::JoinError>>,
+        ended: Option<Result<Worked, tokio::task::JoinError>>,
         met: &mut Met,
     ) -> Result<(), WorkError> {
         let Some(ended) = ended else {

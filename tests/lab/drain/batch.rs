@@ -23,6 +23,9 @@ const END: Duration = Duration::from_secs(300);
 const LEDGERS: &str = "500";
 const IDLE: &str = "12";
 
+/// The most members of an ensemble: so many entries in turn go to each of them.
+const MEMBERS: usize = 3;
+
 /// The first line of what the drain must show.
 pub(crate) fn two_at_once(bench: &Bench) {
     let began = bench.now();
@@ -57,8 +60,10 @@ pub(crate) fn two_at_once(bench: &Bench) {
         assert_ne!(code, Some(0), "ledgers of an idle owner cannot be done");
         only_waiting(&status).then_some(())
     });
-    // The owner adds one entry to each, and learns that two of its bookies are read-only.
-    owner.order("add");
+    // The owner adds an entry for each member, and learns that some of them are read-only.
+    for _ in 0..MEMBERS {
+        owner.order("add");
+    }
     let ended = worker.wait(END).expect("the worker ends by itself");
     assert!(ended.success(), "{ended}");
     drain.wait_finished(&job);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-use super::{Program, ended, tell};
+use super::{COMMAND_LIMIT, Program, ended, tell};
 use crate::harness::bench::Bench;
 use crate::harness::run::pass;
 use crate::stand::pulsar::{Pulsar, Setup};
@@ -122,7 +122,7 @@ fn not_acted_on(pulsar: &Pulsar, program: &Program<'_>) {
                 .env("DONT_FAKE_MONOTONIC", "1")
                 .env("NO_FAKE_STAT", "1");
         }
-        let done = ended(command);
+        let done = ended(command, COMMAND_LIMIT);
         let sentence = sentence(&done.errors);
         println!("    {what}, {}: {code} {sentence}", words[0]);
         assert_eq!(done.code, Some(code), "{what}: {done:#?}");

@@ -48,6 +48,8 @@ pub(crate) struct Ledger {
     pub(crate) state: String,
     pub(crate) last: i64,
     pub(crate) length: i64,
+    /// What its creator made up, which a writer of BookKeeper's own loses when it changes an ensemble.
+    token: i64,
     /// All else that a drain leaves as it is.
     pub(crate) rest: String,
     /// First entry and members of each fragment.
@@ -216,6 +218,7 @@ fn ledger(line: &Value) -> (u64, Ledger) {
         state: word("state"),
         last: number("last"),
         length: number("length"),
+        token: number("token"),
         rest: word("rest"),
         fragments: fragments.collect(),
     };
@@ -266,7 +269,7 @@ pub(crate) fn assert_only_members(
             .unwrap_or_else(|| panic!("ledger {id} is gone"));
         assert_eq!(was.rest, is.rest, "ledger {id}");
         if was.state == "CLOSED" {
-            let end = |ledger: &Ledger| (ledger.state.clone(), ledger.last, ledger.length);
+            let end = |l: &Ledger| (l.state.clone(), l.last, l.length, l.token);
             assert_eq!(end(was), end(is), "ledger {id}");
             let count = |ledger: &Ledger| ledger.fragments.len();
             assert_eq!(count(was), count(is), "ledger {id}");
