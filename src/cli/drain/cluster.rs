@@ -17,12 +17,17 @@ use crate::config::{self, DrainConfig, ReclaimSources};
 use crate::document::shown;
 use crate::drain::around::{Around, AroundError, Place, look};
 use crate::drain::job::{Job, JobError, Jobs};
+use crate::drain::worker::MEMORY;
 
 /// How long a first answer is waited for: an ensemble that serves has elected its leader by then.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Requests to one bookie at a time: with the window of every ledger, enough to keep its disk and its network busy.
 const AT_ONCE: usize = 512;
+
+/// Bytes of one entry at most: as many as there is room for. Whoever lets producers send more than the usual 5 MiB has set the same
+/// limit for all bookies (`nettyMaxFrameSizeBytes`).
+const FRAME: usize = MEMORY;
 
 /// Certificates are far below it.
 const LARGEST: u64 = 1 << 20;
@@ -77,6 +82,7 @@ impl Cluster {
         };
         let limits = Limits {
             in_flight: AT_ONCE,
+            frame: FRAME,
             ..Limits::default()
         };
         let bookies = Bookies::new(Arc::clone(&store), &root, clock.clone(), limits);

@@ -88,6 +88,7 @@ pub(super) async fn look(
         survey: &survey,
         jobs: &jobs,
         readers_are_safe: what.readers_refresh || gate == ReaderGate::PerLedger,
+        keeps_ledgers: gate == ReaderGate::PerLedger,
         sasl: &around.sasl,
     });
     Ok(Plan {

@@ -20,8 +20,8 @@ use crate::cli::textfile::Textfile;
 use crate::cluster::broker::{BrokerOptions, Brokers, TopicName};
 use crate::cluster::store::Link;
 use crate::drain::around::look;
-use crate::drain::hold::{Admins, Hold};
-use crate::drain::job::{Job, Limits, OpenLedgers, Phase, ReaderGate, Status};
+use crate::drain::hold::{Admins, Hold, HoldError};
+use crate::drain::job::{Job, JobError, Limits, OpenLedgers, Phase, ReaderGate, Status};
 use crate::drain::plan::place::Target;
 use crate::drain::worker::{self, MEMORY, Outcome, Progress, WorkError, Worker};
 use crate::health::moment::Elapsed;
@@ -233,6 +233,7 @@ async fn hold(cluster: &Cluster, job: &Job, admins: &Admins, held: &Held) {
     let hold = Hold {
         store: &*cluster.store,
         place: &cluster.place,
+        jobs: &cluster.jobs,
         job: &job.id,
         admins,
         clock: &cluster.clock,
@@ -255,6 +256,8 @@ async fn hold(cluster: &Cluster, job: &Job, admins: &Admins, held: &Held) {
                     }
                     before.remove(bookie.as_str());
                 }
+                // The worker finds it out by itself.
+                Err(HoldError::Job(JobError::Phase { .. })) => {}
                 // Said once, and again when it is another.
                 Err(error) => {
                     let why = crate::report::text(&error);
