@@ -48,7 +48,9 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Opens it. Blocks on files, and until ZooKeeper has answered.
     pub(super) async fn open(arguments: &ClusterArguments) -> Result<Cluster, Failure> {
-        let config = load(arguments)?;
+        let mut config = load(arguments)?;
+        let limit = (arguments.max_requests_per_second).unwrap_or(config.requests_per_second);
+        config.requests_per_second = limit;
         let clock = Clock::start();
         let Some(zookeeper) = &config.zookeeper else {
             return Err(nameless(&config));
@@ -62,7 +64,6 @@ impl Cluster {
                 identity: identity.map(|(cert, key)| (cert.0, key.0)),
             }),
         };
-        let limit = (arguments.max_requests_per_second).unwrap_or(config.requests_per_second);
         let session = ZooKeeper::start(servers, clock.clone());
         let paced = Arc::new(Paced::new(session, limit, clock.clone()));
         let store: Arc<dyn MetaStore> = paced.clone();

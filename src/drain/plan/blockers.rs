@@ -41,6 +41,8 @@ pub struct Preflight<'a> {
     pub readers_are_safe: bool,
     /// Each ledger stays locked until the job is finished.
     pub keeps_ledgers: bool,
+    /// Bookies that are registered, writable or not.
+    pub alive: &'a BTreeSet<String>,
     /// Bookies that want SASL before they answer.
     pub sasl: &'a BTreeSet<String>,
 }
@@ -54,6 +56,9 @@ pub enum Blocker {
     /// Nobody is called so.
     #[error("{} not known to this cluster, neither by a cookie nor by a registration: look at the spelling and the port", listed(.0, "is", "are"))]
     Unknown(Vec<String>),
+    /// They do not run.
+    #[error("{} not registered: a bookie is emptied while it runs; start it, or let BookKeeper's own recovery replace what it held", listed(.0, "is", "are"))]
+    Absent(Vec<String>),
     /// No bookie would be left.
     #[error("all bookies of the cluster are named: add others first")]
     All,
@@ -143,6 +148,14 @@ pub fn blockers(seen: &Preflight<'_>) -> Vec<Blocker> {
     let unknown: Vec<_> = drained.difference(seen.known).cloned().collect();
     if !unknown.is_empty() {
         found.push(Blocker::Unknown(unknown));
+    }
+    let known = drained.intersection(seen.known);
+    let absent: Vec<_> = known
+        .filter(|id| !seen.alive.contains(*id))
+        .cloned()
+        .collect();
+    if !absent.is_empty() {
+        found.push(Blocker::Absent(absent));
     }
     let all = seen.known.is_subset(drained);
     if all {

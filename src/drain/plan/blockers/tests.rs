@@ -20,6 +20,7 @@ struct Scene {
     jobs: BTreeMap<String, BTreeSet<String>>,
     readers_are_safe: bool,
     keeps_ledgers: bool,
+    alive: BTreeSet<String>,
     sasl: BTreeSet<String>,
 }
 
@@ -51,6 +52,7 @@ impl Scene {
                     .collect(),
                 warn: BTreeSet::new(),
             },
+            alive: known.clone(),
             known,
             racks: Racks::parse(map),
             survey,
@@ -78,6 +80,7 @@ fn told(change: impl FnOnce(&mut Scene)) -> String {
         jobs: &scene.jobs,
         readers_are_safe: scene.readers_are_safe,
         keeps_ledgers: scene.keeps_ledgers,
+        alive: &scene.alive,
         sasl: &scene.sasl,
     });
     let found: Vec<_> = found.iter().map(Blocker::to_string).collect();
@@ -90,6 +93,12 @@ fn fragments(count: u64) -> Listed<Fragment> {
         all.push(Fragment { ledger, first: 7 });
     }
     all
+}
+
+#[test]
+fn one_that_does_not_run() {
+    let told = told(|scene| drop(scene.alive.remove("b")));
+    insta::assert_snapshot!(told, @"b is not registered: a bookie is emptied while it runs; start it, or let BookKeeper's own recovery replace what it held");
 }
 
 #[test]
