@@ -14,6 +14,7 @@ use super::listeners;
 use super::server::Door;
 use super::systemd::Systemd;
 use crate::config::{self, Config, Problems, Sources, Watch};
+use crate::health::words::counted;
 use crate::listener::{Dispatcher, Listener};
 use crate::monitor::Action;
 use crate::report;
@@ -203,8 +204,8 @@ impl Task {
         let count = config.dirs.len();
         tracing::info!(
             "the configuration was read again: {}, {}",
-            config::counted(count, "directory", "directories"),
-            config::counted(hooks, "hook", "hooks")
+            counted(count, "directory", "directories"),
+            counted(hooks, "hook", "hooks")
         );
         self.config = config;
     }
@@ -214,7 +215,7 @@ impl Task {
         for problem in &problems.errors {
             tracing::error!("the changed configuration is not valid and was not used: {problem}");
         }
-        let count = config::counted(problems.errors.len(), "error", "errors");
+        let count = counted(problems.errors.len(), "error", "errors");
         let text = format!(
             "the changed configuration is not valid ({count}) and was not used: {}",
             problems

@@ -9,6 +9,7 @@ use super::Config;
 use super::keys::{Key, Section};
 use super::problem::{Place, Problem, Problems, Wrong};
 use crate::health::dir::path_text;
+use crate::health::words::counted;
 
 /// What a start finds beside the files of the configuration: known only to those who look.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -167,10 +168,4 @@ pub fn check_json(result: &Result<Config, Problems>) -> String {
     let mut line = serde_json::to_string(&document).expect("strings and numbers are always JSON");
     line.push('\n');
     line
-}
-
-/// The number with its noun.
-#[must_use]
-pub fn counted(count: usize, one: &str, many: &str) -> String {
-    format!("{count} {}", if count == 1 { one } else { many })
 }

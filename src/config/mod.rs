@@ -36,7 +36,7 @@ use std::time::Duration;
 
 pub use bookie::{AdminFiles, BookieConfig};
 pub use bookie_conf::{BookieConf, MetadataService, ZooKeeper};
-pub use check::{Found, JournalRoom, TOKEN_REMEDY, check_human, check_json, counted, with_found};
+pub use check::{Found, JournalRoom, TOKEN_REMEDY, check_human, check_json, with_found};
 pub use drain::{DrainConfig, load_drain};
 pub use effective::show;
 pub use hooks::HookConfig;

@@ -1,5 +1,7 @@
-//! Numbers as people read them: one way for events, pages, the log and the terminal, so that the same
+//! Numbers and lists as people read them: one way for events, pages, the log and the terminal, so that the same
 //! number looks the same wherever it is read.
+
+use std::fmt::Display;
 
 /// A number of bytes with a unit and one decimal, rounded to the nearest, such as `4.0 GiB`.
 #[must_use]
@@ -21,9 +23,47 @@ pub fn bytes_text(count: u64) -> String {
     format!("{number:.1} {}", UNITS[unit])
 }
 
+/// The number with its noun, or with all the words that change with it.
+#[must_use]
+pub fn counted<T: Display + PartialEq + From<u8>>(count: T, one: &str, many: &str) -> String {
+    let noun = if count == T::from(1) { one } else { many };
+    format!("{count} {noun}")
+}
+
+/// The first of so many, and how many more there are: `3, 5 and 8 more`.
+#[must_use]
+pub fn first_of(first: impl IntoIterator<Item = impl Display>, count: u64) -> String {
+    let first: Vec<String> = first.into_iter().map(|one| one.to_string()).collect();
+    let text = first.join(", ");
+    match count.saturating_sub(first.len() as u64) {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::bytes_text;
+    use super::{bytes_text, counted, first_of};
+
+    #[test]
+    fn numbers_have_the_words_that_fit() {
+        let told = |count: u64| counted(count, "ledger is left", "ledgers are left");
+        assert_eq!(
+            [told(0), told(1), told(2)],
+            [
+                "0 ledgers are left",
+                "1 ledger is left",
+                "2 ledgers are left"
+            ]
+        );
+    }
+
+    #[test]
+    fn lists_say_how_much_they_leave_out() {
+        assert_eq!(first_of([3, 5], 10), "3, 5 and 8 more");
+        assert_eq!(first_of([3, 5], 2), "3, 5");
+        assert_eq!(first_of([3], 1), "3");
+    }
 
     #[test]
     fn bytes_have_the_unit_that_fits_what_is_shown() {

@@ -11,11 +11,13 @@ use crate::cli::exit::{Exit, Failure};
 use crate::clock::Clock;
 use crate::cluster::bookie::{Bookies, Limits};
 use crate::cluster::ledger::Layout;
+use crate::cluster::ledgers::WalkError;
 use crate::cluster::store::{Link, MetaStore, StoreError};
 use crate::cluster::{Paced, Servers, Tls, ZooKeeper};
 use crate::config::{self, DrainConfig, ReclaimSources};
 use crate::document::shown;
 use crate::drain::around::{Around, AroundError, Place, look};
+use crate::drain::hold::{Admins, Hold, HoldError};
 use crate::drain::job::{Job, JobError, Jobs};
 use crate::drain::worker::MEMORY;
 
@@ -105,6 +107,18 @@ impl Cluster {
         around.map_err(of_around)
     }
 
+    /// Who keeps the job's bookies read-only.
+    pub(super) fn hold<'a>(&'a self, job: &'a Job, admins: &'a Admins) -> Hold<'a> {
+        Hold {
+            store: &*self.store,
+            place: &self.place,
+            jobs: &self.jobs,
+            job: &job.id,
+            admins,
+            clock: &self.clock,
+        }
+    }
+
     /// The job that is named, or the only one that goes on.
     pub(super) async fn job(&self, id: Option<&str>) -> Result<Job, Failure> {
         if let Some(id) = id {
@@ -142,11 +156,29 @@ fn of_around(error: AroundError) -> Failure {
     Failure::new(exit_of(&error.source), error)
 }
 
+/// The code that an error about a job gives.
+pub(super) fn exit_of_job(error: &JobError) -> Exit {
+    match error {
+        JobError::Store { source, .. } | JobError::Walk(WalkError::Store { source, .. }) => {
+            exit_of(source)
+        }
+        JobError::Walk(WalkError::Layout(_)) => Exit::Config,
+        JobError::Document { .. } => Exit::Data,
+        _ => Exit::FAILED,
+    }
+}
+
 /// Why a job cannot be read or changed.
 pub(super) fn of_job(error: JobError) -> Failure {
+    Failure::new(exit_of_job(&error), error)
+}
+
+/// Why a bookie is not as it should be.
+pub(super) fn of_hold(error: HoldError) -> Failure {
     let exit = match &error {
-        JobError::Store { source, .. } => exit_of(source),
-        JobError::Document { .. } => Exit::Data,
+        HoldError::Store { source, .. } => exit_of(source),
+        HoldError::Job(error) => exit_of_job(error),
+        HoldError::Admin { .. } | HoldError::Unchanged { .. } => Exit::Unavailable,
         _ => Exit::FAILED,
     };
     Failure::new(exit, error)
@@ -243,4 +275,36 @@ pub(super) fn file(path: &Path) -> Result<String, Failure> {
         std::fs::File::open(path).and_then(|file| file.take(LARGEST).read_to_string(&mut text));
     read.map_err(|error| Failure::io(format!("cannot read {}", shown(path)), error))?;
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_with_the_store_has_the_same_code_wherever_it_is_met() {
+        for (source, exit) in [
+            (StoreError::NoAuth, Exit::NotPermitted),
+            (StoreError::Lost, Exit::Unavailable),
+            (StoreError::TimedOut, Exit::Unavailable),
+            (StoreError::BadVersion, Exit::FAILED),
+        ] {
+            let (at, path) = (0, "/x".to_owned());
+            let step = StoreError::Step {
+                at,
+                source: Box::new(source.clone()),
+            };
+            assert_eq!(exit_of(&step), exit, "{step:?}");
+            let source = source.clone();
+            let walk = WalkError::Store {
+                path: path.clone(),
+                source: source.clone(),
+            };
+            for error in [JobError::Store { path, source }, JobError::Walk(walk)] {
+                assert_eq!(of_job(error.clone()).exit, exit, "{error:?}");
+                let of_hold = of_hold(HoldError::Job(error));
+                assert_eq!(of_hold.exit, exit, "{of_hold:?}");
+            }
+        }
+    }
 }

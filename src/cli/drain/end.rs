@@ -4,7 +4,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::args::{CancelArguments, FinishArguments, Form};
-use super::cluster::{Cluster, exit_of, of_job};
+use super::cluster::{Cluster, exit_of, of_hold, of_job};
 use super::hand::Hand;
 use super::plan::{scan_line, words};
 use crate::cli::block_on;
@@ -12,8 +12,9 @@ use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
 use crate::cluster::bookie::BookieError;
 use crate::drain::end::{EndError, Left, delete_cookie, left};
-use crate::drain::hold::{Admins, Hold, Registered};
+use crate::drain::hold::{Admins, Registered};
 use crate::drain::job::{Job, Phase, Progress};
+use crate::health::words::{counted, first_of};
 
 /// Ledgers that are named in a sentence.
 const NAMED: usize = 10;
@@ -27,7 +28,7 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
         if !arguments.execute {
             let bookies = words(&job.bookies);
             print(&format!(
-                "would give up job {}, which is {}, and make {bookies} writable; with --execute\n",
+                "would give up job {}, which is {}, and make writable what it made read-only of {bookies}; with --execute\n",
                 job.id,
                 job.phase.name()
             ))?;
@@ -37,7 +38,7 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
         let tasks = cluster.jobs.tasks_of(&job, &cluster.place.ledgers_root);
         tasks.hide().await.map_err(of_job)?;
         let admins: Admins = arguments.admins.iter().cloned().collect();
-        let hold = hold(&cluster, &job, &admins);
+        let hold = cluster.hold(&job, &admins);
         let mut exit = Exit::Ok;
         for bookie in &job.bookies {
             let told = match hold.leave(bookie).await {
@@ -57,7 +58,7 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
             };
             print(&told)?;
         }
-        let tasks = cluster.jobs.tasks_of(&job, &cluster.place.ledgers_root);
+        // A start that was under way may have shown some meanwhile.
         tasks.hide().await.map_err(of_job)?;
         print(&format!(
             "job {} is cancelled; what was moved stays moved\n",
@@ -118,24 +119,12 @@ async fn look(
     found.map_err(of_end)
 }
 
-fn hold<'a>(cluster: &'a Cluster, job: &'a Job, admins: &'a Admins) -> Hold<'a> {
-    Hold {
-        store: &*cluster.store,
-        place: &cluster.place,
-        jobs: &cluster.jobs,
-        job: &job.id,
-        admins,
-        clock: &cluster.clock,
-    }
-}
-
 /// Deletes the cookies, ends the claims, and forgets the job when all is done.
 async fn cookies(cluster: &Cluster, job: &Job, execute: bool) -> Result<(), Failure> {
     let admins = Admins::new();
-    let hold = hold(cluster, job, &admins);
+    let hold = cluster.hold(job, &admins);
     for bookie in &job.bookies {
-        let registered = hold.registered(bookie).await;
-        let registered = registered.map_err(|error| Failure::new(Exit::FAILED, error))?;
+        let registered = hold.registered(bookie).await.map_err(of_hold)?;
         // One that ZooKeeper has lost may run all the same, and registers itself again.
         let answers = matches!(
             cluster.bookies.get(bookie).space().await,
@@ -153,8 +142,7 @@ async fn cookies(cluster: &Cluster, job: &Job, execute: bool) -> Result<(), Fail
     for bookie in &job.bookies {
         let deleted = delete_cookie(&*cluster.store, &cluster.place, bookie).await;
         deleted.map_err(of_end)?;
-        let ended = hold.forget(bookie).await;
-        ended.map_err(|error| Failure::new(Exit::FAILED, error))?;
+        hold.forget(bookie).await.map_err(of_hold)?;
         print(&format!("the cookie of {bookie} is deleted\n"))?;
     }
     cluster.jobs.forget(&job.id).await.map_err(of_job)?;
@@ -201,37 +189,40 @@ fn human(job: &Job, left: &Left, is_safe: bool) -> String {
     let mut text = format!("not safe to stop: {}\n", words(&job.bookies));
     if left.tasks != 0 {
         text.push_str(&format!(
-            "  {} tasks are left: 'dirkeeper drain status --job {}' says why\n",
-            left.tasks, job.id
+            "  {}: 'dirkeeper drain status --job {}' says why\n",
+            counted(left.tasks, "task is left", "tasks are left"),
+            job.id
         ));
     }
     if left.ledgers != 0 {
-        text.push_str(&format!("  {} ledgers name them", left.ledgers));
+        let named = counted(left.ledgers, "ledger names them", "ledgers name them");
+        text.push_str(&format!("  {named}"));
         match left.added {
             0 => text.push('\n'),
-            added => text.push_str(&format!(", and {added} of them have a task only now\n")),
+            added => {
+                let (one, many) = (
+                    "of them has a task only now",
+                    "of them have a task only now",
+                );
+                text.push_str(&format!(", and {}\n", counted(added, one, many)));
+            }
         }
     }
     if left.unreadable.count != 0 {
         let some = left.unreadable.some.iter().take(NAMED);
-        let some: Vec<String> = some.map(|(id, why)| format!("{id} ({why})")).collect();
+        let some = some.map(|(id, why)| format!("{id} ({why})"));
         text.push_str(&format!(
-            "  the metadata of {} ledgers is not understood, and may name them: {}\n",
-            left.unreadable.count,
-            some.join(", ")
+            "  the metadata of {} is not understood, and may name them: {}\n",
+            counted(left.unreadable.count, "ledger", "ledgers"),
+            first_of(some, left.unreadable.count)
         ));
     }
     if !left.lacking.is_empty() {
-        let some: Vec<String> = left
-            .lacking
-            .iter()
-            .take(NAMED)
-            .map(u64::to_string)
-            .collect();
+        let count = left.lacking.len();
         text.push_str(&format!(
-            "  BookKeeper waits to replicate {} ledgers because of them: {}\n",
-            left.lacking.len(),
-            some.join(", ")
+            "  BookKeeper waits to replicate {} because of them: {}\n",
+            counted(count, "ledger", "ledgers"),
+            first_of(left.lacking.iter().take(NAMED), count as u64)
         ));
     }
     if !left.writable.is_empty() {
@@ -242,8 +233,8 @@ fn human(job: &Job, left: &Left, is_safe: bool) -> String {
     }
     if left.held != 0 {
         text.push_str(&format!(
-            "  {} ledgers are moved, and kept for readers until --readers-safe\n",
-            left.held
+            "  {} moved, and kept for readers until --readers-safe\n",
+            counted(left.held, "ledger is", "ledgers are")
         ));
     }
     if left.is_nothing() {
@@ -299,8 +290,8 @@ mod tests {
         insta::assert_snapshot!(texts.concat(), @"
         not safe to stop: bk1:3181
           3 tasks are left: 'dirkeeper drain status --job d-0123abcd' says why
-          5 ledgers name them, and 1 of them have a task only now
-          the metadata of 1 ledgers is not understood, and may name them: 7 (format 4)
+          5 ledgers name them, and 1 of them has a task only now
+          the metadata of 1 ledger is not understood, and may name them: 7 (format 4)
           BookKeeper waits to replicate 2 ledgers because of them: 11, 12
           bk1:3181 is writable, or was a moment ago, so that new ledgers may name it: 'dirkeeper drain run' keeps it read-only
           2 ledgers are moved, and kept for readers until --readers-safe

@@ -42,7 +42,7 @@ impl Hand {
             Some(done) => Ok(done),
             None => {
                 let error = anyhow::anyhow!("stopped by a signal");
-                let remedy = "the next one goes on where this one was";
+                let remedy = "give the same command again: what was done stays done";
                 Err(Failure::new(Exit::FAILED, error).remedy(remedy))
             }
         }

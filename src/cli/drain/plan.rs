@@ -15,7 +15,7 @@ use crate::drain::around::Around;
 use crate::drain::job::{Limits, Phase, Progress, ReaderGate, survey};
 use crate::drain::plan::blockers::{Blocker, Preflight, blockers};
 use crate::drain::plan::survey::Survey;
-use crate::health::words::bytes_text;
+use crate::health::words::{bytes_text, counted};
 
 /// Targets that are shown.
 const SHOWN: usize = 20;
@@ -131,24 +131,24 @@ impl Plan {
     pub(super) fn human(&self) -> String {
         let survey = &self.survey;
         let mut text = format!(
-            "{} of {} ledgers are on {}: {} fragments, {} entries, {}\n",
+            "{} of {} {} on {}: {}, {}, {}\n",
             survey.ledgers,
-            survey.seen,
+            counted(survey.seen, "ledger", "ledgers"),
+            if survey.ledgers == 1 { "is" } else { "are" },
             words(&self.bookies),
-            survey.fragments(),
-            survey.entries,
+            counted(survey.fragments(), "fragment", "fragments"),
+            counted(survey.entries, "entry", "entries"),
             bytes_text(survey.bytes()),
         );
         for (bookie, source) in &survey.sources {
+            let fragments = counted(source.fragments, "fragment", "fragments");
             let bytes = bytes_text(source.bytes);
-            text.push_str(&format!(
-                "  {bookie}: {} fragments, {bytes}\n",
-                source.fragments
-            ));
+            text.push_str(&format!("  {bookie}: {fragments}, {bytes}\n"));
         }
         let targets = self.around.targets(&self.bookies);
         let targets: Vec<_> = targets.iter().filter(|one| one.is_writable).collect();
-        text.push_str(&format!("{} bookies can take them\n", targets.len()));
+        let count = counted(targets.len(), "bookie", "bookies");
+        text.push_str(&format!("{count} can take them\n"));
         for target in targets.iter().take(SHOWN) {
             text.push_str(&format!(
                 "  {}: {} of {} free{}\n",
@@ -166,8 +166,9 @@ impl Plan {
         }
         if survey.open.count + survey.in_recovery.count != 0 {
             text.push_str(&format!(
-                "{} of the ledgers are open and {} in recovery: their last fragments wait, and their size is not known\n",
-                survey.open.count, survey.in_recovery.count
+                "{} open and {} in recovery: their last fragments wait, and their size is not known\n",
+                counted(survey.open.count, "of the ledgers is", "of the ledgers are"),
+                survey.in_recovery.count
             ));
         }
         let limit = self.limits.max_bytes_per_second;

@@ -10,8 +10,9 @@ use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::args::RunArguments;
-use super::cluster::{Cluster, exit_of, file, of_job};
+use super::cluster::{Cluster, exit_of, exit_of_job, file, of_job};
 use super::hand::Hand;
+use super::status::moved_text;
 use crate::app;
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
@@ -20,12 +21,12 @@ use crate::cli::textfile::Textfile;
 use crate::cluster::broker::{BrokerOptions, Brokers, TopicName};
 use crate::cluster::store::Link;
 use crate::drain::around::look;
-use crate::drain::hold::{Admins, Hold, HoldError};
+use crate::drain::hold::{Admins, HoldError};
 use crate::drain::job::{Job, JobError, Limits, OpenLedgers, Phase, ReaderGate, Status};
 use crate::drain::plan::place::Target;
 use crate::drain::worker::{self, MEMORY, Outcome, Progress, WorkError, Worker};
 use crate::health::moment::Elapsed;
-use crate::health::words::bytes_text;
+use crate::health::words::{bytes_text, counted};
 use crate::http_client::Authorities;
 use crate::metrics::{DrainFacts, render_drain};
 
@@ -52,8 +53,9 @@ pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
         if !arguments.execute {
             let tasks = cluster.jobs.tasks(&job.id).count().await.map_err(of_job)?;
             print(&format!(
-                "would work on job {}, of which {tasks} tasks are left; with --execute\n",
-                job.id
+                "would work on job {}, of which {}; with --execute\n",
+                job.id,
+                counted(tasks, "task is left", "tasks are left")
             ))?;
             return Ok(Exit::Ok);
         }
@@ -163,7 +165,7 @@ async fn work(
     ended.map_err(|error| {
         let exit = match &error {
             WorkError::Store(source) => exit_of(source),
-            WorkError::Job(_) => Exit::FAILED,
+            WorkError::Job(error) => exit_of_job(error),
             WorkError::Keeps => Exit::Usage,
         };
         Failure::new(exit, error).remedy("run it again: it goes on where this one was")
@@ -230,14 +232,7 @@ async fn hand_on(
 
 /// A bookie forgets the order when it restarts, and when one of its own disks was full and is not any more.
 async fn hold(cluster: &Cluster, job: &Job, admins: &Admins, held: &Held) {
-    let hold = Hold {
-        store: &*cluster.store,
-        place: &cluster.place,
-        jobs: &cluster.jobs,
-        job: &job.id,
-        admins,
-        clock: &cluster.clock,
-    };
+    let hold = cluster.hold(job, admins);
     let mut looks = interval(HOLD);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut before = BTreeMap::<&str, String>::new();
@@ -367,8 +362,8 @@ fn lock(held: &Held) -> MutexGuard<'_, BTreeMap<String, bool>> {
 
 fn line(progress: &Progress) -> String {
     format!(
-        "moved {} ledgers, {}; {}/s, {} at work, {} wait, {} held for readers, {} with others, {} cannot be done",
-        progress.moved.ledgers,
+        "moved {}, {}; {}/s, {} at work, {} wait, {} held for readers, {} with others, {} cannot be done",
+        counted(progress.moved.ledgers, "ledger", "ledgers"),
         bytes_text(progress.moved.bytes),
         bytes_text(progress.rate),
         progress.working,
@@ -381,14 +376,7 @@ fn line(progress: &Progress) -> String {
 
 /// What it came to.
 async fn told(cluster: &Cluster, job: &Job, outcome: &Outcome) -> Result<Exit, Failure> {
-    let moved = outcome.progress.moved;
-    let mut text = format!(
-        "moved {} ledgers, {} fragments, {} entries, {}\n",
-        moved.ledgers,
-        moved.fragments,
-        moved.entries,
-        bytes_text(moved.bytes)
-    );
+    let mut text = format!("moved {}\n", moved_text(&outcome.progress.moved));
     for report in &outcome.reports {
         text.push_str(&format!("{report}\n"));
     }
@@ -406,7 +394,8 @@ async fn told(cluster: &Cluster, job: &Job, outcome: &Outcome) -> Result<Exit, F
             job.id
         ),
         left => format!(
-            "{left} tasks are left; 'dirkeeper drain status --job {}' says why\n",
+            "{}; 'dirkeeper drain status --job {}' says why\n",
+            counted(left, "task is left", "tasks are left"),
             job.id
         ),
     });

@@ -4,17 +4,16 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::args::{Form, Open, StartArguments};
-use super::cluster::{Cluster, of_job};
+use super::cluster::{Cluster, of_hold, of_job};
 use super::hand::Hand;
 use super::plan::{Plan, look, scan_line, words};
 use crate::app;
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
-use crate::drain::hold::{Admins, Hold, HoldError};
-use crate::drain::job::{
-    Filled, Job, JobError, New, OpenLedgers, Phase, Progress, ReaderGate, fill,
-};
+use crate::drain::hold::{Admins, HoldError};
+use crate::drain::job::{Filled, Job, New, OpenLedgers, Phase, Progress, ReaderGate, fill};
+use crate::health::words::counted;
 
 /// `drain start`: 1 if something is in the way.
 pub(super) fn start(arguments: &StartArguments) -> Result<Exit, Failure> {
@@ -35,7 +34,12 @@ pub(super) fn start(arguments: &StartArguments) -> Result<Exit, Failure> {
         let work = hold(&cluster, &job, &admins);
         hand.follow(work, || "making the bookies read-only".to_owned())
             .await?
-            .map_err(|error| of_hold(error, &job))?;
+            .map_err(|error| {
+                of_hold(error).remedy(format!(
+                    "mend it and start again with the same bookies, or 'dirkeeper drain cancel --job {} --execute'",
+                    job.id
+                ))
+            })?;
         let filled = tasks(&cluster, &job, &mut hand).await?;
         cluster.jobs.started(&job.id).await.map_err(of_job)?;
         print(&told(arguments.output, &job, &filled))?;
@@ -84,34 +88,13 @@ async fn begin(cluster: &Cluster, arguments: &StartArguments, plan: &Plan) -> Re
 
 /// Makes all of them read-only. Those that are already stay so when one refuses: the claims say why.
 async fn hold(cluster: &Cluster, job: &Job, admins: &Admins) -> Result<(), HoldError> {
-    let hold = Hold {
-        store: &*cluster.store,
-        place: &cluster.place,
-        jobs: &cluster.jobs,
-        job: &job.id,
-        admins,
-        clock: &cluster.clock,
-    };
+    let hold = cluster.hold(job, admins);
     for bookie in &job.bookies {
         if hold.enter(bookie).await? {
             tracing::info!("{bookie} is read-only now");
         }
     }
     Ok(())
-}
-
-fn of_hold(error: HoldError, job: &Job) -> Failure {
-    let exit = match &error {
-        HoldError::Store { source, .. } | HoldError::Job(JobError::Store { source, .. }) => {
-            super::cluster::exit_of(source)
-        }
-        HoldError::Admin { .. } | HoldError::Unchanged { .. } => Exit::Unavailable,
-        _ => Exit::FAILED,
-    };
-    let id = &job.id;
-    Failure::new(exit, error).remedy(format!(
-        "mend it and start again with the same bookies, or 'dirkeeper drain cancel --job {id} --execute'"
-    ))
 }
 
 async fn tasks(cluster: &Cluster, job: &Job, hand: &mut Hand) -> Result<Filled, Failure> {
@@ -134,7 +117,8 @@ fn told(form: Form, job: &Job, filled: &Filled) -> String {
         Form::Human => {
             let mut text = format!("{}\n", job.id);
             text.push_str(&format!(
-                "{named} ledgers are to be moved; work on them with 'dirkeeper drain run --job {} --execute', here or on other machines\n",
+                "{} to be moved; work on the job with 'dirkeeper drain run --job {} --execute', here or on other machines\n",
+                counted(named, "ledger is", "ledgers are"),
                 job.id
             ));
             if job.reader_gate == ReaderGate::PerLedger {

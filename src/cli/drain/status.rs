@@ -14,7 +14,7 @@ use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::{print, span};
 use crate::drain::job::{Job, Limits, Moved, Phase, Status, Worker};
-use crate::health::words::bytes_text;
+use crate::health::words::{bytes_text, counted, first_of};
 
 /// Between two looks with --watch or --wait.
 const LOOK: Duration = Duration::from_secs(2);
@@ -201,15 +201,9 @@ impl Seen {
             job.phase.name(),
             words(&job.bookies)
         );
-        let moved = &self.moved;
-        text.push_str(&format!(
-            "  moved: {} ledgers, {} fragments, {} entries, {}\n",
-            moved.ledgers,
-            moved.fragments,
-            moved.entries,
-            bytes_text(moved.bytes)
-        ));
-        text.push_str(&format!("  left: {} ledgers", self.left()));
+        text.push_str(&format!("  moved: {}\n", moved_text(&self.moved)));
+        let left = counted(self.left(), "ledger", "ledgers");
+        text.push_str(&format!("  left: {left}"));
         match self.time_left() {
             Some(seconds) if self.left() != 0 => text.push_str(&format!(
                 ", at {}/s about {}\n",
@@ -220,20 +214,15 @@ impl Seen {
         }
         for (status, kind) in &self.kinds {
             for (why, reason) in &kind.reasons {
-                let ledgers: Vec<String> = reason.ledgers.iter().map(u64::to_string).collect();
-                let more = match reason.count - reason.ledgers.len() as u64 {
-                    0 => String::new(),
-                    more => format!(" and {more} more"),
-                };
                 let why = match why.is_empty() {
                     true => String::new(),
                     false => format!(" ({why})"),
                 };
                 text.push_str(&format!(
-                    "    {} {}{why}: {}{more}\n",
+                    "    {} {}{why}: {}\n",
                     reason.count,
                     crate::cli::terminal::words(status.name()),
-                    ledgers.join(", ")
+                    first_of(&reason.ledgers, reason.count)
                 ));
             }
         }
@@ -242,10 +231,10 @@ impl Seen {
         }
         for (_, worker) in &self.workers {
             text.push_str(&format!(
-                "  {} (pid {}): {} ledgers, {}, {}/s, {}\n",
+                "  {} (pid {}): {}, {}, {}/s, {}\n",
                 worker.host,
                 worker.pid,
-                worker.ledgers,
+                counted(worker.ledgers, "ledger", "ledgers"),
                 bytes_text(worker.bytes),
                 bytes_text(worker.rate),
                 worker.now
@@ -278,6 +267,7 @@ impl Seen {
             "state": exit,
             "bookies": self.job.bookies,
             "began": self.job.began,
+            "who": self.job.who,
             "left": self.left(),
             "kinds": kinds.collect::<Vec<_>>(),
             "moved": { "ledgers": self.moved.ledgers, "fragments": self.moved.fragments,
@@ -290,6 +280,17 @@ impl Seen {
             "workers": workers.collect::<Vec<_>>(),
         })
     }
+}
+
+/// What was moved, in a sentence.
+pub(super) fn moved_text(moved: &Moved) -> String {
+    format!(
+        "{}, {}, {}, {}",
+        counted(moved.ledgers, "ledger", "ledgers"),
+        counted(moved.fragments, "fragment", "fragments"),
+        counted(moved.entries, "entry", "entries"),
+        bytes_text(moved.bytes)
+    )
 }
 
 /// `drain set`.
@@ -316,8 +317,10 @@ pub(super) fn set(arguments: &SetArguments) -> Result<Exit, Failure> {
             limit => format!("{} a second", bytes_text(limit)),
         };
         print(&format!(
-            "job {}: {bytes}, {} requests a second to ZooKeeper and {} ledgers at a time by each worker\n",
-            job.id, limits.max_requests_per_second, limits.workers
+            "job {}: {bytes}, {} a second to ZooKeeper and {} at a time by each worker\n",
+            job.id,
+            counted(limits.max_requests_per_second, "request", "requests"),
+            counted(limits.workers, "ledger", "ledgers")
         ))?;
         Ok(Exit::Ok)
     })

@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::place::{Load, Target};
 use super::racks::Racks;
 use super::survey::{Fragment, Listed, Survey};
+use crate::health::words::{bytes_text, counted, first_of};
 
 /// Free bytes that are wanted for each byte to be moved, in tenths: entry logs have headers and indexes, and others go on
 /// writing meanwhile.
@@ -64,7 +65,7 @@ pub enum Blocker {
     All,
     /// Too few would be left.
     #[error(
-        "{left} writable bookies would be left, and the largest ensemble has {needed}: add bookies, or empty fewer at once"
+        "{} would be left, and the largest ensemble has {needed}: add bookies, or empty fewer at once", counted(*.left, "writable bookie", "writable bookies")
     )]
     TooFew {
         /// Writable ones that stay.
@@ -74,7 +75,7 @@ pub enum Blocker {
     },
     /// Too few of an isolation group would be left.
     #[error(
-        "{left} writable bookies of the isolation group {group} would be left, and an ensemble in it has {needed}: add bookies to the group, or empty fewer at once"
+        "{} of the isolation group {group} would be left, and an ensemble in it has {needed}: add bookies to the group, or empty fewer at once", counted(*.left, "writable bookie", "writable bookies")
     )]
     Group {
         /// The group; empty for bookies without one.
@@ -86,7 +87,7 @@ pub enum Blocker {
     },
     /// Too little space.
     #[error(
-        "{free} bytes are free{} and {needed} are wanted, a fifth more than what is to be moved: add bookies or space", of_group(.group)
+        "{} are free{} and {} are wanted, a fifth more than what is to be moved: add bookies, or {} of space", bytes_text(*.free), of_group(.group), bytes_text(*.needed), bytes_text(.needed - .free)
     )]
     Space {
         /// The isolation group in which it lacks; none for bookies without one.
@@ -98,7 +99,7 @@ pub enum Blocker {
     },
     /// Data that may be lost already.
     #[error(
-        "{} fragments have fewer replicas on registered bookies than their ack quorum, ledger {}: bring those bookies back or let autorecovery end first", .0.count, fragments(.0)
+        "{} fewer replicas on registered bookies than their ack quorum, ledger {}: bring those bookies back or let autorecovery end first", counted(.0.count, "fragment has", "fragments have"), fragments(.0)
     )]
     Short(Listed<Fragment>),
     /// Another job.
@@ -111,17 +112,17 @@ pub enum Blocker {
     },
     /// Readers that could fail.
     #[error(
-        "{} fragments have two replicas on the named bookies, ledger {}, and the brokers are not known to read changed metadata: empty one bookie after the other, or use --reader-gate per-ledger", .0.count, fragments(.0)
+        "{} two replicas on the named bookies, ledger {}, and readers are not known to take over changed metadata: say --readers-refresh if they do, use --reader-gate per-ledger, or empty one bookie after the other", counted(.0.count, "fragment has", "fragments have"), fragments(.0)
     )]
     Readers(Listed<Fragment>),
     /// More locks than a session should have.
     #[error(
-        "{0} ledgers would stay locked for readers until the job is finished, and ZooKeeper bears no more than {MOST_KEPT} of them: empty fewer bookies at once, or take brokers that read changed metadata and say --readers-refresh"
+        "{0} ledgers would stay locked for readers until the job is finished, and ZooKeeper bears no more than {MOST_KEPT} of them: empty fewer bookies at once, or say --readers-refresh if all readers take over changed metadata"
     )]
     Keeps(u64),
     /// Nobody says that it has space.
     #[error(
-        "none of the {0} writable bookies that stay says how much space it has, so none can be chosen"
+        "of {} none says how much space it has, so none can be chosen; why is said of each", counted(*.0, "writable bookie that stays", "writable bookies that stay")
     )]
     Silent(usize),
     /// Bookies that do not answer us.
@@ -132,7 +133,7 @@ pub enum Blocker {
     Racks(String),
     /// Ledgers that may name anybody.
     #[error(
-        "the metadata of {} ledgers is not understood, and may name the bookies: {}", .0.count, unreadable(.0)
+        "the metadata of {} is not understood, and may name the bookies: {}", counted(.0.count, "ledger", "ledgers"), unreadable(.0)
     )]
     Unreadable(Listed<(u64, String)>),
 }
@@ -253,31 +254,20 @@ fn room(seen: &Preflight<'_>, racks: &Racks) -> Vec<Blocker> {
 /// The first of some names, how many more there are, and the verb for as many.
 fn listed(names: &[String], one: &str, many: &str) -> String {
     let verb = if names.len() == 1 { one } else { many };
-    format!("{} {verb}", some(names.iter(), names.len() as u64))
-}
-
-fn some(items: impl Iterator<Item = impl std::fmt::Display>, count: u64) -> String {
-    let named: Vec<_> = items.take(NAMED).map(|item| item.to_string()).collect();
-    let more = count - named.len() as u64;
-    let named = named.join(", ");
-    match more {
-        0 => named,
-        more => format!("{named} and {more} more"),
-    }
+    let named = first_of(names.iter().take(NAMED), names.len() as u64);
+    format!("{named} {verb}")
 }
 
 fn fragments(all: &Listed<Fragment>) -> String {
-    let told = all.some.iter();
+    let told = all.some.iter().take(NAMED);
     let told = told.map(|one| format!("{} from entry {}", one.ledger, one.first));
-    some(told, all.count)
+    first_of(told, all.count)
 }
 
 fn unreadable(all: &Listed<(u64, String)>) -> String {
-    let told = all.some.iter();
-    some(
-        told.map(|(ledger, why)| format!("{ledger} ({why})")),
-        all.count,
-    )
+    let told = all.some.iter().take(NAMED);
+    let told = told.map(|(ledger, why)| format!("{ledger} ({why})"));
+    first_of(told, all.count)
 }
 
 fn of_group(group: &Option<String>) -> String {

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::racks::{Racks, rack_of};
+use crate::health::words::counted;
 
 /// Of a bookie's bytes, so many are left free by what it is given, one of so many: BookKeeper takes no more writes
 /// at 95 % by default.
@@ -111,16 +112,28 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// In words, after a number of bookies.
-    fn words(self) -> &'static str {
+    /// In words, after a number of bookies: after one, and after many.
+    fn words(self) -> (&'static str, &'static str) {
         match self {
-            Refusal::InEnsemble => "hold another replica",
-            Refusal::NotWritable => "are not writable or leave too",
-            Refusal::Rejected => "did not take it",
-            Refusal::OtherGroup => "are of another isolation group",
-            Refusal::Rack => "would leave it in fewer racks",
-            Refusal::NearFull => "are nearly full",
-            Refusal::SpaceUnknown => "do not say how much space they have",
+            Refusal::InEnsemble => ("holds another replica", "hold another replica"),
+            Refusal::NotWritable => (
+                "is not writable or leaves too",
+                "are not writable or leave too",
+            ),
+            Refusal::Rejected => ("did not take it", "did not take it"),
+            Refusal::OtherGroup => (
+                "is of another isolation group",
+                "are of another isolation group",
+            ),
+            Refusal::Rack => (
+                "would leave it in fewer racks",
+                "would leave it in fewer racks",
+            ),
+            Refusal::NearFull => ("is nearly full", "are nearly full"),
+            Refusal::SpaceUnknown => (
+                "does not say how much space it has",
+                "do not say how much space they have",
+            ),
         }
     }
 }
@@ -139,7 +152,8 @@ impl fmt::Display for NoTarget {
         f.write_str("no bookie can take the replica")?;
         let mut between = ": ";
         for (refusal, count) in &self.refused {
-            write!(f, "{between}{count} {}", refusal.words())?;
+            let (one, many) = refusal.words();
+            write!(f, "{between}{}", counted(*count, one, many))?;
             between = ", ";
         }
         Ok(())

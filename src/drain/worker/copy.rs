@@ -15,6 +15,7 @@ use crate::cluster::bookie::{BookieError, Digest};
 use crate::cluster::ledger::LedgerMetadata;
 use crate::drain::failpoint::{Failpoint, Failpoints};
 use crate::drain::plan::fragment::Move;
+use crate::health::words::{counted, first_of};
 
 /// Entries of one ledger under way at a time: the way to a bookie and its disk is hidden by some dozen.
 const WINDOW: usize = 64;
@@ -82,6 +83,7 @@ pub(super) struct Copier {
     pub(super) ledger: u64,
     pub(super) metadata: LedgerMetadata,
     pub(super) digest: Digest,
+    /// The ledger's, without which no bookie takes an entry of it.
     pub(super) key: [u8; 20],
     /// Of all ledgers that are copied at a time.
     pub(super) room: Room,
@@ -121,27 +123,15 @@ pub(super) enum Copied {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Lost {
     named: Vec<u64>,
-    count: usize,
+    count: u64,
     why: String,
 }
 
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let named: Vec<_> = self.named.iter().map(u64::to_string).collect();
-        let more = self.count - named.len();
-        write!(f, "no bookie has {} intact", entries(self.count))?;
-        write!(f, ": {}", named.join(", "))?;
-        if 0 < more {
-            write!(f, " and {more} more")?;
-        }
-        write!(f, " ({})", self.why)
-    }
-}
-
-fn entries(count: usize) -> String {
-    match count {
-        1 => "1 entry".to_owned(),
-        count => format!("{count} entries"),
+        let entries = counted(self.count, "entry", "entries");
+        let named = first_of(&self.named, self.count);
+        write!(f, "no bookie has {entries} intact: {named} ({})", self.why)
     }
 }
 

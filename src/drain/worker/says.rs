@@ -12,6 +12,7 @@ use super::{Progress, Shared, Worker};
 use crate::clock::Clock;
 use crate::drain::job::{Job, Jobs, Limits, Moved, Worker as Said};
 use crate::drain::lock::ANSWER;
+use crate::health::words::counted;
 
 /// Between two words: what people who watch take for at once, and nothing for the store.
 const BEAT: Duration = Duration::from_secs(2);
@@ -148,10 +149,7 @@ impl<'a> Says<'a> {
         });
         (self.said.ledgers, self.said.bytes) = (moved.ledgers, moved.bytes);
         self.said.rate = rate;
-        self.said.now = match working {
-            1 => "works on 1 ledger".to_owned(),
-            working => format!("works on {working} ledgers"),
-        };
+        self.said.now = format!("works on {}", counted(working, "ledger", "ledgers"));
     }
 
     async fn write(&mut self) {

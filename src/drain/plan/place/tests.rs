@@ -86,7 +86,7 @@ fn nobody() {
             ..target("i", None, None, 0)
         });
     });
-    insta::assert_snapshot!(all, @"no bookie can take the replica: 2 hold another replica, 1 are not writable or leave too, 1 did not take it, 1 are of another isolation group, 1 would leave it in fewer racks, 2 are nearly full, 1 do not say how much space they have");
+    insta::assert_snapshot!(all, @"no bookie can take the replica: 2 hold another replica, 1 is not writable or leaves too, 1 did not take it, 1 is of another isolation group, 1 would leave it in fewer racks, 2 are nearly full, 1 does not say how much space it has");
     insta::assert_snapshot!(told(|bookies, _, _| bookies.clear()), @"no bookie can take the replica");
 }
 
