@@ -44,8 +44,6 @@ pub struct LedgerNode {
     pub id: u64,
     /// Its metadata.
     pub bytes: Vec<u8>,
-    /// Of the node.
-    pub stat: Stat,
 }
 
 /// One of several reads at once.
@@ -100,12 +98,6 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Where ledgers are.
-    #[must_use]
-    pub fn layout(&self) -> Layout {
-        self.layout
-    }
-
     /// The next few ledgers, at most [`READS_AT_ONCE`]; none at the end. May be none of a few that all went meanwhile.
     ///
     /// # Errors
@@ -127,8 +119,8 @@ impl<'a> Walk<'a> {
         let answers = together(ids.iter().map(|id| read(*id)).collect()).await;
         let mut nodes = Vec::with_capacity(ids.len());
         for (id, answer) in ids.into_iter().zip(answers) {
-            if let Some((bytes, stat)) = answer? {
-                nodes.push(LedgerNode { id, bytes, stat });
+            if let Some((bytes, _)) = answer? {
+                nodes.push(LedgerNode { id, bytes });
             }
         }
         Ok(Some(nodes))

@@ -25,6 +25,7 @@ pub(super) struct LedgerLock {
     path: String,
     data: Vec<u8>,
     session: i64,
+    /// It may be there, and is to be taken back.
     open: bool,
 }
 

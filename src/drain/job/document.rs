@@ -72,8 +72,6 @@ pub enum OpenLedgers {
     Wait,
     /// Has the topics unloaded that own them.
     Unload,
-    /// Closes those that nobody wrote to for a day.
-    Recover,
 }
 
 /// What a job does about readers that keep a ledger's old bookies in memory.
@@ -107,8 +105,7 @@ pub struct Task {
     pub ledger: u64,
     /// How far it is.
     pub status: Status,
-    /// Replicas that are to move. What the ledger's metadata says now counts, and not this: it keeps the choice of
-    /// targets and how far they are filled.
+    /// Replicas that are to move. What the ledger's metadata says now counts, and not this: it keeps the choice of targets.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fragments: Vec<Fragment>,
     /// Why it is not done yet, in words.
@@ -181,9 +178,6 @@ pub struct Fragment {
     /// The one that is to be there; it is chosen before the first entry is copied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new: Option<String>,
-    /// The last entry that is copied, with all before it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copied_to: Option<u64>,
 }
 
 /// What a worker says of itself while it lives.

@@ -29,21 +29,16 @@ pub struct Progress {
 }
 
 /// What is found of a ledger.
-#[derive(Debug)]
-pub struct Found {
-    /// Which.
-    pub ledger: u64,
+struct Found {
+    ledger: u64,
     /// What its metadata says, or why it is not understood.
-    pub metadata: Result<LedgerMetadata, MetadataError>,
+    metadata: Result<LedgerMetadata, MetadataError>,
     /// What is to be done with it; nothing where the metadata is not understood.
-    pub work: Work,
+    work: Work,
 }
 
 /// Goes through all ledgers below that root, in no order, and hands each to `on_ledger`, whose first error ends it.
-///
-/// # Errors
-/// The ledgers cannot be read whole, or what `on_ledger` says.
-pub async fn enumerate(
+async fn enumerate(
     store: &dyn MetaStore,
     ledgers_root: &str,
     drained: &BTreeSet<String>,
@@ -71,8 +66,7 @@ pub async fn enumerate(
     Ok(())
 }
 
-/// What a drain of those bookies would move. `alive` are the bookies that are registered, writable or not. Where none is
-/// named, [`Survey::names_nobody`].
+/// What a drain of those bookies would move. `alive` are the bookies that are registered, writable or not.
 ///
 /// # Errors
 /// The ledgers cannot be read whole.
@@ -147,7 +141,6 @@ fn task(ledger: u64, metadata: &LedgerMetadata, work: &Work) -> Task {
         index: one.index,
         old: one.old.clone(),
         new: None,
-        copied_to: None,
     });
     let bytes = work
         .moves

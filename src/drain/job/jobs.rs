@@ -13,6 +13,7 @@ use crate::cluster::ledgers::WalkError;
 use crate::cluster::store::{
     Changed, Kind, MetaStore, Op, StoreError, children_if_any, create_with_parents,
 };
+use crate::health::words::counted;
 
 /// How often something is tried again because somebody else changed it meanwhile: that is rare, and each try sees what
 /// the other did.
@@ -74,7 +75,7 @@ pub enum JobError {
         phase: Phase,
     },
     /// It has tasks.
-    #[error("job {id} has {count} ledgers left")]
+    #[error("job {id} has {} left", counted(*.count, "ledger", "ledgers"))]
     Left {
         /// Which.
         id: String,
@@ -247,21 +248,20 @@ impl Jobs {
         Ok((job, stat.version))
     }
 
-    /// One job, and when its phase changes or its session ends.
-    ///
-    /// # Errors
-    /// As [`Jobs::get`].
-    pub async fn watch(&self, id: &str) -> Result<(Job, Changed), JobError> {
-        let path = self.path(id);
-        let watched = self.store.watch(&path).await;
-        let (_, changed) = watched.map_err(|source| failed(&path, source))?;
-        Ok((self.get(id).await?, changed))
-    }
-
     /// Its tasks.
     #[must_use]
     pub fn tasks(&self, id: &str) -> Tasks {
         Tasks::of(self.clone(), id)
+    }
+
+    /// The tasks of a job, shown below `offline_ledgers` too where it wants that.
+    #[must_use]
+    pub fn tasks_of(&self, job: &Job, ledgers_root: &str) -> Tasks {
+        let tasks = self.tasks(&job.id);
+        match job.mirror {
+            true => tasks.mirrored(ledgers_root),
+            false => tasks,
+        }
     }
 
     /// Its limits.
@@ -295,10 +295,7 @@ impl Jobs {
     }
 
     /// Its limits now, and when they change or the session ends.
-    ///
-    /// # Errors
-    /// As [`Jobs::limits`].
-    pub async fn watch_limits(&self, id: &str) -> Result<(Limits, Changed), JobError> {
+    async fn watch_limits(&self, id: &str) -> Result<(Limits, Changed), JobError> {
         let path = self.limits_path(id);
         let watched = self.store.watch(&path).await;
         let (_, changed) = watched.map_err(|source| failed(&path, source))?;
@@ -341,16 +338,6 @@ impl Jobs {
     /// It is over, or it could not be written.
     pub async fn started(&self, id: &str) -> Result<(), JobError> {
         self.turn(id, &[Phase::Starting], Phase::Running).await
-    }
-
-    /// The tasks of a job, shown below `offline_ledgers` too where it wants that.
-    #[must_use]
-    pub fn tasks_of(&self, job: &Job, ledgers_root: &str) -> Tasks {
-        let tasks = self.tasks(&job.id);
-        match job.mirror {
-            true => tasks.mirrored(ledgers_root),
-            false => tasks,
-        }
     }
 
     /// Gives it up: no task of it is given out any more, nor can be changed.

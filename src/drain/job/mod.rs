@@ -15,6 +15,7 @@ mod workers;
 pub use document::{
     Fragment, Job, Limits, Moved, OpenLedgers, Phase, ReaderGate, Status, Task, Worker,
 };
-pub use enumerate::{Filled, Found, Progress, enumerate, fill, survey};
+pub use enumerate::{Filled, Progress, fill, survey};
 pub use jobs::{JobError, Jobs, New};
-pub use tasks::{Shard, Stored, Tasks};
+pub(in crate::drain) use tasks::MOST_FRAGMENTS;
+pub use tasks::{Stored, Tasks};

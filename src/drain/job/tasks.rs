@@ -1,7 +1,6 @@
 //! The tasks of a job, one for each ledger, in 256 folders so that no folder becomes too large to be listed. Whatever is
 //! changed is changed on condition that the job still goes on and that nobody else changed the task.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::document::{self, Phase, Status, Task};
@@ -18,8 +17,8 @@ const MADE_AT_ONCE: usize = 100;
 const BYTES_AT_ONCE: usize = 512 * 1024;
 
 /// Replicas that are written down for a task: it must fit into a node. Beyond that a worker finds them in the ledger's
-/// metadata, as it does anyway, and only forgets how far it was.
-const MOST_FRAGMENTS: usize = 2000;
+/// metadata, as it does anyway.
+pub(in crate::drain) const MOST_FRAGMENTS: usize = 2000;
 
 /// A task as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,31 +27,6 @@ pub struct Stored {
     pub task: Task,
     /// The version of its node.
     pub version: i32,
-}
-
-/// What is left of a shard for one worker: the ledgers that had a task when it was listed.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Shard {
-    ledgers: VecDeque<u64>,
-}
-
-impl Shard {
-    /// How many.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.ledgers.len()
-    }
-
-    /// None.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.ledgers.is_empty()
-    }
-
-    /// The next one, for who reads its task by itself.
-    pub(in crate::drain) fn next(&mut self) -> Option<u64> {
-        self.ledgers.pop_front()
-    }
 }
 
 /// The tasks of one job. Clones share what is known of the job.
@@ -217,7 +191,7 @@ impl Tasks {
     ///
     /// # Errors
     /// They cannot be listed.
-    pub async fn shard(&self, shard: u8) -> Result<Shard, JobError> {
+    pub async fn shard(&self, shard: u8) -> Result<Vec<u64>, JobError> {
         let path = shard_path(&self.top, shard);
         let names = children_if_any(self.store(), &path).await;
         let names = names.map_err(|source| failed(&path, source))?;
@@ -231,30 +205,7 @@ impl Tasks {
             ledgers.push(ledger);
         }
         ledgers.sort_unstable();
-        let ledgers = ledgers.into();
-        Ok(Shard { ledgers })
-    }
-
-    /// The next task of a shard that is still there; none at its end. Whoever wants to work on it saves it as
-    /// [`super::Status::Copying`] first: of two that try, one is told [`JobError::Changed`].
-    ///
-    /// # Errors
-    /// [`JobError::Phase`] unless the job is running.
-    pub async fn next_of_shard(&self, shard: &mut Shard) -> Result<Option<Stored>, JobError> {
-        if shard.is_empty() {
-            return Ok(None);
-        }
-        let (_, phase) = self.going_on().await?;
-        if phase != Phase::Running {
-            let id = self.id.clone();
-            return Err(JobError::Phase { id, phase });
-        }
-        while let Some(ledger) = shard.ledgers.pop_front() {
-            if let Some(stored) = self.get(ledger).await? {
-                return Ok(Some(stored));
-            }
-        }
-        Ok(None)
+        Ok(ledgers)
     }
 
     /// One task; none where it is done, or there was none.
@@ -273,27 +224,22 @@ impl Tasks {
         }
     }
 
-    /// Writes it, in place of the version that was read. After a [`JobError::Store`] that is open it may have been written:
+    /// Takes it away, if it has that version: nothing is left to do. After a [`JobError::Store`] that is open it may be gone:
     /// read it again.
     ///
     /// # Errors
     /// [`JobError::Changed`] where another version is there, or none; [`JobError::Phase`] where the job is over.
-    pub async fn save(&self, stored: &mut Stored) -> Result<(), JobError> {
-        let op = self.save_step(stored);
-        self.changed(op, stored.task.ledger).await?;
-        stored.version += 1;
-        Ok(())
-    }
-
-    /// Takes it away, if it has that version: nothing is left to do.
-    ///
-    /// # Errors
-    /// As [`Tasks::save`].
     pub async fn done(&self, stored: &Stored) -> Result<(), JobError> {
-        let op = self.done_step(stored);
         let ledger = stored.task.ledger;
-        self.changed(op, ledger).await?;
-        self.hide_one(ledger).await
+        match self.fenced(&[self.done_step(stored)]).await? {
+            Ok(()) => self.hide_one(ledger).await,
+            Err(StoreError::Step { source, .. })
+                if matches!(*source, StoreError::BadVersion | StoreError::NoNode) =>
+            {
+                Err(JobError::Changed { ledger })
+            }
+            Err(source) => Err(failed(&self.path(ledger), source)),
+        }
     }
 
     /// One that is done is shown no more.
@@ -365,23 +311,11 @@ impl Tasks {
             return Ok(());
         };
         for shard in 0..=u8::MAX {
-            for ledger in self.shard(shard).await?.ledgers {
+            for ledger in self.shard(shard).await? {
                 mirror.hide(self.store(), ledger).await?;
             }
         }
         Ok(())
-    }
-
-    async fn changed(&self, op: Op, ledger: u64) -> Result<(), JobError> {
-        match self.fenced(&[op]).await? {
-            Ok(()) => Ok(()),
-            Err(StoreError::Step { source, .. })
-                if matches!(*source, StoreError::BadVersion | StoreError::NoNode) =>
-            {
-                Err(JobError::Changed { ledger })
-            }
-            Err(source) => Err(failed(&self.path(ledger), source)),
-        }
     }
 
     /// Takes away those that are only held for readers, and says how many that were. Where it was interrupted, it can be
@@ -392,8 +326,7 @@ impl Tasks {
     pub async fn let_go(&self) -> Result<u64, JobError> {
         let mut count = 0;
         for shard in 0..=u8::MAX {
-            let ledgers: Vec<_> = self.shard(shard).await?.ledgers.into();
-            for ledger in ledgers {
+            for ledger in self.shard(shard).await? {
                 let held = self.get(ledger).await?;
                 if let Some(held) = held.filter(|held| held.task.status == Status::Held) {
                     self.done(&held).await?;
@@ -430,7 +363,7 @@ impl Tasks {
     /// One of them cannot be read.
     pub async fn for_each(&self, mut each: impl FnMut(Stored)) -> Result<(), JobError> {
         for shard in 0..=u8::MAX {
-            let ledgers: Vec<_> = self.shard(shard).await?.ledgers.into();
+            let ledgers = self.shard(shard).await?;
             for some in ledgers.chunks(READS_AT_ONCE) {
                 let paths: Vec<_> = some.iter().map(|ledger| self.path(*ledger)).collect();
                 let read = get_all(self.store(), &paths).await;

@@ -73,7 +73,28 @@ async fn running(jobs: &Jobs, ledgers: &[u64]) -> (String, Tasks) {
     let all: Vec<_> = ledgers.iter().map(|ledger| task(*ledger)).collect();
     assert_eq!(tasks.add_missing(&all).await, Ok(ledgers.len()));
     jobs.started(&id).await.unwrap();
+    // It was not running when they were added.
+    tasks.forget_phase();
     (id, tasks)
+}
+
+/// Writes a task as a worker does, which takes it with that: in one transaction with other steps before it.
+async fn save(
+    store: &dyn MetaStore,
+    before: &[Op],
+    tasks: &Tasks,
+    stored: &mut Stored,
+) -> Result<(), StoreError> {
+    let ops = [before, &[tasks.save_step(stored)]].concat();
+    store.multi(&ops).await?;
+    stored.version += 1;
+    Ok(())
+}
+
+/// That step of a transaction is to blame: another version is there.
+fn refused(at: usize) -> Result<(), StoreError> {
+    let source = Box::new(StoreError::BadVersion);
+    Err(StoreError::Step { at, source })
 }
 
 fn told<T: std::fmt::Debug>(result: Result<T, JobError>) -> String {
@@ -104,16 +125,14 @@ async fn what_stands_in_the_store() {
         index: 1,
         old: "a:1".to_owned(),
         new: None,
-        copied_to: None,
     }];
     let tasks = jobs.tasks(&job.id);
     tasks.add_missing(&[with]).await.unwrap();
     let mut stored = tasks.get(70_001).await.unwrap().unwrap();
     stored.task.status = Status::Copying;
     stored.task.fragments[0].new = Some("c:1".to_owned());
-    stored.task.fragments[0].copied_to = Some(63);
     stored.task.tries = 1;
-    tasks.save(&mut stored).await.unwrap();
+    save(&*store, &[], &tasks, &mut stored).await.unwrap();
     let worker = Worker {
         host: "h".to_owned(),
         pid: 1,
@@ -146,7 +165,7 @@ async fn what_stands_in_the_store() {
     /ID/orders
     /ID/tasks
     /ID/tasks/71
-    /ID/tasks/71/0000000000000070001 {"version":1,"ledger":70001,"status":"copying","fragments":[{"first":0,"index":1,"old":"a:1","new":"c:1","copiedTo":63}],"tries":1,"bytes":0}
+    /ID/tasks/71/0000000000000070001 {"version":1,"ledger":70001,"status":"copying","fragments":[{"first":0,"index":1,"old":"a:1","new":"c:1"}],"tries":1,"bytes":0}
     /ID/workers
     /ID/workers/h-1 ephemeral {"version":1,"host":"h","pid":1,"since":0,"ledgers":0,"bytes":0,"rate":0,"now":""}
     "#);
@@ -252,7 +271,7 @@ async fn phases_go_forward_only() {
     jobs.tasks(&id).add_missing(&[task(1)]).await.unwrap();
     jobs.started(&id).await.unwrap();
     jobs.started(&id).await.unwrap();
-    insta::assert_snapshot!(tell(told(jobs.finished(&id).await)), @"job ID has 1 ledgers left");
+    insta::assert_snapshot!(tell(told(jobs.finished(&id).await)), @"job ID has 1 ledger left");
     let stored = jobs.tasks(&id).get(1).await.unwrap().unwrap();
     jobs.tasks(&id).done(&stored).await.unwrap();
     jobs.finished(&id).await.unwrap();
@@ -307,11 +326,8 @@ async fn documents_of_other_releases_are_refused() {
     insta::assert_snapshot!(tell(told(jobs.get(&id).await)), @"/dirkeeper/i/drain/jobs/ID is not understood: expected value at line 1 column 1");
     assert_eq!(told(jobs.list().await), told(jobs.get(&id).await));
     // Nobody knows what another release meant: nothing is given out, and no job is made beside it.
-    let mut shard = tasks.shard(1).await.unwrap();
-    assert_eq!(
-        told(tasks.next_of_shard(&mut shard).await),
-        told(jobs.get(&id).await)
-    );
+    tasks.forget_phase();
+    assert_eq!(told(tasks.check().await), told(jobs.get(&id).await));
     assert_eq!(
         told(jobs.create(&new(&["z"]), &LIMITS).await),
         told(jobs.get(&id).await)
@@ -328,36 +344,42 @@ async fn documents_of_other_releases_are_refused() {
 #[tokio::test]
 async fn a_task_is_taken_once() {
     let Scene {
-        server, jobs: one, ..
+        server,
+        store,
+        jobs: one,
     } = scene();
     let ledgers: Vec<_> = (0..20).map(|nth| nth * 256 + 3).collect();
     let (id, tasks) = running(&one, &ledgers).await;
-    let two = jobs(Arc::new(server.connect())).tasks(&id);
-    let mut taken = BTreeMap::<u64, usize>::new();
-    let (mut ours, mut theirs) = (tasks.shard(3).await.unwrap(), two.shard(3).await.unwrap());
-    assert_eq!(ours.len(), 20);
-    while let Some(mut mine) = tasks.next_of_shard(&mut ours).await.unwrap() {
-        let mut other = two.next_of_shard(&mut theirs).await.unwrap().unwrap();
+    let theirs = Arc::new(server.connect());
+    let two = jobs(theirs.clone()).tasks(&id);
+    assert_eq!(tasks.shard(3).await, Ok(ledgers.clone()));
+    for ledger in ledgers {
+        let mut mine = tasks.get(ledger).await.unwrap().unwrap();
+        let mut other = two.get(ledger).await.unwrap().unwrap();
         assert_eq!(mine, other, "both read the same");
         mine.task.status = Status::Copying;
         other.task.status = Status::Copying;
-        let ledger = mine.task.ledger;
+        let going_on = [tasks.check().await.unwrap()];
         let saves = match ledger % 512 < 256 {
-            true => [tasks.save(&mut mine).await, two.save(&mut other).await],
-            false => [two.save(&mut other).await, tasks.save(&mut mine).await],
+            true => [
+                save(&*store, &going_on, &tasks, &mut mine).await,
+                save(&*theirs, &going_on, &two, &mut other).await,
+            ],
+            false => [
+                save(&*theirs, &going_on, &two, &mut other).await,
+                save(&*store, &going_on, &tasks, &mut mine).await,
+            ],
         };
-        assert_eq!(saves, [Ok(()), Err(JobError::Changed { ledger })]);
-        *taken.entry(ledger).or_default() += 1;
+        assert_eq!(saves, [Ok(()), refused(1)]);
         let winner = if mine.version == 1 { &mine } else { &other };
         let loser = if mine.version == 1 { &other } else { &mine };
         assert_eq!(two.done(loser).await, Err(JobError::Changed { ledger }));
         assert_eq!(tasks.done(winner).await, Ok(()));
         assert_eq!(tasks.done(winner).await, Err(JobError::Changed { ledger }));
     }
-    assert!(taken.keys().copied().eq(ledgers) && taken.values().all(|times| *times == 1));
     assert_eq!(
-        (tasks.count().await, two.next_of_shard(&mut theirs).await),
-        (Ok(0), Ok(None))
+        (tasks.count().await, two.shard(3).await),
+        (Ok(0), Ok(Vec::new()))
     );
 }
 
@@ -368,19 +390,23 @@ async fn a_cancelled_job_gives_nothing_more() {
     } = scene();
     let (id, _) = running(&ours, &[256, 512, 768]).await;
     // A worker that knows nothing of it yet.
-    let tasks = jobs(Arc::new(server.connect())).tasks(&id);
-    let mut shard = tasks.shard(0).await.unwrap();
-    let mut stored = tasks.next_of_shard(&mut shard).await.unwrap().unwrap();
+    let store = Arc::new(server.connect());
+    let tasks = jobs(store.clone()).tasks(&id);
+    let mut stored = tasks.get(256).await.unwrap().unwrap();
     stored.task.status = Status::Copying;
-    tasks.save(&mut stored).await.unwrap();
+    let going_on = [tasks.check().await.unwrap()];
+    let saved = save(&*store, &going_on, &tasks, &mut stored).await;
+    assert_eq!(saved, Ok(()));
     ours.cancel(&id).await.unwrap();
     let over = Err(JobError::Phase {
         id: id.clone(),
         phase: Phase::Cancelled,
     });
-    assert_eq!(tasks.save(&mut stored).await, over);
+    // Before it has heard of it, and after.
+    let saved = save(&*store, &going_on, &tasks, &mut stored).await;
+    assert_eq!(saved, refused(0));
     assert_eq!(tasks.done(&stored).await, over);
-    assert_eq!(tasks.next_of_shard(&mut shard).await.map(drop), over);
+    assert_eq!(tasks.check().await.map(drop), over);
     assert_eq!(tasks.add_missing(&[task(9)]).await.map(drop), over);
     assert_eq!(ours.started(&id).await, over);
     assert_eq!(tasks.count().await, Ok(3));
@@ -392,15 +418,14 @@ async fn a_job_that_is_not_started_gives_nothing_yet() {
     let id = jobs.create(&new(&["a"]), &LIMITS).await.unwrap().id;
     let tasks = jobs.tasks(&id);
     tasks.add_missing(&[task(0)]).await.unwrap();
-    let mut shard = tasks.shard(0).await.unwrap();
-    let early = told(tasks.next_of_shard(&mut shard).await);
+    let early = told(tasks.check().await);
     assert_eq!(
         early,
         format!("job {id} is starting, so this cannot be done")
     );
-    assert_eq!(shard.len(), 1, "and it is still there");
     jobs.started(&id).await.unwrap();
-    assert!(tasks.next_of_shard(&mut shard).await.unwrap().is_some());
+    tasks.forget_phase();
+    assert!(tasks.check().await.is_ok());
 }
 
 #[tokio::test]

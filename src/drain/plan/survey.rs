@@ -148,12 +148,6 @@ impl Survey {
         self.unreadable.push((ledger, why));
     }
 
-    /// No metadata names the bookies, for certain.
-    #[must_use]
-    pub fn names_nobody(&self) -> bool {
-        self.ledgers == 0 && self.unreadable.count == 0
-    }
-
     /// Replicas to be moved, those that only need another name included.
     #[must_use]
     pub fn fragments(&self) -> u64 {
@@ -270,8 +264,8 @@ mod tests {
     #[test]
     fn what_is_not_known_or_not_there() {
         let open = survey(&["2\n2\n0\n0\ta\tc\n7\tc\td", "2\n2\n0\n0\ta\tc"]);
-        assert!(!open.names_nobody());
-        assert!(survey(&["1\n1\n0\n0\tother"]).names_nobody());
+        assert_eq!(open.ledgers, 2);
+        assert_eq!(survey(&["1\n1\n0\n0\tother"]).ledgers, 0);
         assert_eq!((open.unmeasured, open.empty, open.bytes()), (1, 0, 0));
         assert_eq!((open.open.count, &open.open.some), (1, &vec![1]));
         let empty = survey(&[
@@ -311,6 +305,5 @@ mod tests {
         }
         assert_eq!(survey.unreadable.some.len(), LISTED);
         assert_eq!((survey.unreadable.count, survey.seen), (1005, 1005));
-        assert!(!survey.names_nobody());
     }
 }

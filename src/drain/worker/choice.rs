@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 
 use super::copy::Transfer;
 use crate::cluster::ledger::LedgerMetadata;
-use crate::drain::job::Fragment;
+use crate::drain::job::{Fragment, MOST_FRAGMENTS};
 use crate::drain::plan::fragment::Move;
 use crate::drain::plan::place::{self, Load, Target};
 use crate::drain::plan::survey::share;
-
-/// Replicas that are written down for a task: it must fit into a node. What is beyond them is chosen anew by whoever goes on.
-const MOST_FRAGMENTS: usize = 2000;
 
 /// From what it is chosen.
 pub(super) struct Choice<'a> {
@@ -74,12 +71,12 @@ pub(super) fn choose(
         let what = what.clone();
         transfers.push(Transfer { what, target });
     }
+    // What is beyond them is chosen anew by whoever goes on.
     let named = transfers.iter().take(MOST_FRAGMENTS).map(|one| Fragment {
         first: one.what.first,
         index: one.what.index,
         old: one.what.old.clone(),
         new: Some(one.target.clone()),
-        copied_to: None,
     });
     let named = named.collect();
     Ok((transfers, named))

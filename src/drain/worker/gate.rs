@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// At first, and never fewer: what hides the way to a bookie of the same building.
+/// At first: what hides the way to a bookie of the same building.
 const FIRST: usize = 16;
+
+/// Never fewer: a bookie whose clients keep it busy for hours is emptied all the same.
 const FEWEST: usize = 4;
 
 /// Never more: as many as the client lets through to one bookie.

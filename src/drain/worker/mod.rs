@@ -106,15 +106,15 @@ pub struct Progress {
     pub rate: u64,
     /// Ledgers that it works on.
     pub working: usize,
-    /// What it met in the pass that goes on, or in the last one: that wait, that others work on, that are put off.
+    /// Ledgers that it met in the pass that goes on, or in the last one, and whose writers are waited for.
     pub waiting: u64,
-    /// Moved, and locked for readers.
+    /// Of the same pass: moved, and locked for readers.
     pub held: u64,
-    /// Others work on them.
+    /// Of the same pass: others work on them.
     pub busy: u64,
-    /// Put off.
+    /// Of the same pass: put off.
     pub later: u64,
-    /// Cannot be done.
+    /// Of all passes: cannot be done.
     pub failed: u64,
     /// Replicas that were not as they should be.
     pub bad_replicas: u64,
@@ -311,12 +311,11 @@ pub async fn run(
     };
     shared.held.keep_only(&BTreeSet::new()).await;
     says.last().await;
-    let (reports, _) = shared.reports.all();
     Ok(Outcome {
         progress: progress.borrow().clone(),
         is_stopped: ended.is_none(),
         failed: ended.unwrap_or_default().named,
-        reports,
+        reports: shared.reports.first(),
     })
 }
 
@@ -406,8 +405,7 @@ impl Passes<'_> {
         let mut shards: Vec<u8> = (0..=u8::MAX).collect();
         fastrand::shuffle(&mut shards);
         for shard in shards {
-            let mut shard = self.patiently(shard).await?;
-            while let Some(ledger) = shard.next() {
+            for ledger in self.patiently(shard).await? {
                 if self.failed.ids.contains(&ledger) {
                     continue;
                 }
@@ -438,7 +436,7 @@ impl Passes<'_> {
     }
 
     /// The ledgers of a shard that are left.
-    async fn patiently(&self, shard: u8) -> Result<crate::drain::job::Shard, WorkError> {
+    async fn patiently(&self, shard: u8) -> Result<Vec<u64>, WorkError> {
         loop {
             match self
                 .shared

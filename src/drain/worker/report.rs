@@ -45,11 +45,12 @@ impl Reports {
         }
     }
 
-    /// The first ones, and how many there were.
-    pub(super) fn all(&self) -> (Vec<Report>, u64) {
-        self.lock().clone()
+    /// The first ones.
+    pub(super) fn first(&self) -> Vec<Report> {
+        self.lock().0.clone()
     }
 
+    /// How many there were.
     pub(super) fn count(&self) -> u64 {
         self.lock().1
     }
