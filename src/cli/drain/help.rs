@@ -97,7 +97,7 @@ Examples:
 pub(super) const CANCEL: &str = "\
 Give a job up: what was moved stays moved, and the bookies are writable again.
 
-The claims of the job end, and each bookie on which no other claim stands is ordered to be writable.";
+The claims of the job end, and each bookie that it made read-only, and on which no other claim stands, is ordered to be writable.";
 
 pub(super) const CANCEL_END: &str = "\
 Examples:
