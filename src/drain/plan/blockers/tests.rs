@@ -97,7 +97,9 @@ fn fragments(count: u64) -> Listed<Fragment> {
 
 #[test]
 fn one_that_does_not_run() {
-    let told = told(|scene| drop(scene.alive.remove("b")));
+    let told = told(|scene| {
+        scene.alive.remove("b");
+    });
     insta::assert_snapshot!(told, @"b is not registered: a bookie is emptied while it runs; start it, or let BookKeeper's own recovery replace what it held");
 }
 
