@@ -66,10 +66,7 @@ impl Judge<'_> {
     }
 
     /// Owners that were laid aside, of clusters that are read again.
-    pub(super) async fn owners_aside(
-        &mut self,
-        references: &References,
-    ) -> Result<(), ScanError> {
+    pub(super) async fn owners_aside(&mut self, references: &References) -> Result<(), ScanError> {
         let mut after = None;
         loop {
             let aside = self.state.aside_after(after.as_ref(), CHUNK)?;

@@ -237,7 +237,11 @@ pub async fn unload(
     clock: &Clock,
     options: &TrimOptions,
 ) -> Result<(), TrimError> {
-    if !state.all_visits()?.iter().any(|(.., visit)| visit.loaded_by_us) {
+    if !state
+        .all_visits()?
+        .iter()
+        .any(|(.., visit)| visit.loaded_by_us)
+    {
         return Ok(());
     }
     let progress = watch::Sender::new(TrimProgress::default());
