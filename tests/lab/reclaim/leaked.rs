@@ -41,12 +41,15 @@ const WATCHED: &[&str] = &["/ledgers", "/managed-ledgers", "/schemas", "/admin"]
 /// A bookie's collection, asked for.
 const COLLECTION: Duration = Duration::from_secs(60);
 
+/// The owner of a folder that ZooKeeper takes away by itself some time after it became empty, as brokers make them.
+const CONTAINER: &str = "0x8000000000000000";
+
 pub(super) fn watched(pulsar: &Pulsar) -> BTreeMap<String, String> {
     let mut nodes = pulsar.dump(WATCHED);
-    nodes.retain(|path, _| {
-        !["/ledgers/available", "/ledgers/idgen"]
-            .iter()
-            .any(|moving| path.starts_with(moving))
+    nodes.retain(|path, rest| {
+        let moving = ["/ledgers/available", "/ledgers/idgen"];
+        let is_moving = moving.iter().any(|moving| path.starts_with(moving));
+        !is_moving && rest.split('\t').nth(4) != Some(CONTAINER)
     });
     for rest in nodes.values_mut() {
         // The number of children of a folder says nothing that its children do not.
