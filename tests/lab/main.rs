@@ -204,6 +204,7 @@ const LONG: &[Fault] = &[
     test("drain_racks_are_kept", drain::batch::racks_are_kept),
     test("drain_killed_anywhere", drain::faults::killed_anywhere),
     test("drain_target_killed", drain::faults::target_killed),
+    test("drain_source_restarts", drain::faults::source_restarts),
     test(
         "drain_beside_auto_recovery",
         drain::faults::beside_auto_recovery,

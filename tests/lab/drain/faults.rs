@@ -10,6 +10,7 @@ use crate::harness::run::{pass, wait_for};
 use crate::stand::drain::{
     At, Ledger, Replicas, Stand, assert_no_worse, assert_only_members, assert_same_entries,
 };
+use crate::stand::told::seconds;
 
 /// No pass comes in the way of what is counted.
 const NO_PASS: Duration = Duration::from_secs(86_400);
@@ -20,8 +21,14 @@ const END: Duration = Duration::from_secs(300);
 /// The locks of one who was killed go with its session.
 const SESSION: Duration = Duration::from_secs(120);
 
+/// The job looks at its bookies each 5 s.
+const AGAIN: Duration = Duration::from_secs(30);
+
 /// So slow that a fault hits it in the midst of its work: a dozen megabytes for each bookie.
 const SLOW: &[&str] = &["--max-bytes-per-second", "500KiB"];
+
+/// Every acknowledged entry is on its whole write set, so that the repair has nothing to do but for the dead.
+const WHOLE: &str = "--kind 3,2,2";
 
 /// Steps of a worker, in their order.
 const STEPS: &[&str] = &[
@@ -43,9 +50,9 @@ struct Before {
     ledgers: BTreeMap<u64, Ledger>,
 }
 
-fn prepared(stand: &Stand<'_>, ledgers: &str) -> Before {
-    let make = "--rounds 3 --entries 4 --max 200000 --ledgers";
-    let make: Vec<&str> = make.split(' ').chain([ledgers]).collect();
+fn prepared(stand: &Stand<'_>, words: &str) -> Before {
+    let make = "--rounds 3 --entries 4 --max 200000".split(' ');
+    let make: Vec<&str> = make.chain(words.split(' ')).collect();
     let mut owner = stand.make(&make);
     owner.say("quit");
     Before {
@@ -62,18 +69,24 @@ fn assert_as_before(stand: &Stand<'_>, before: &Before, gone: &[String]) -> usiz
     assert_only_members(&before.ledgers, &stand.ledgers(), gone)
 }
 
-/// SIGKILL at each step: what is left behind is good at every moment, and the next one comes to the end.
+/// SIGKILL at each step, while BookKeeper's own repair works for a dead bookie on the same ledgers: what is left behind is good
+/// at every moment, and the next one comes to the end.
 pub(crate) fn killed_anywhere(bench: &Bench) {
     let began = bench.now();
-    let stand = Stand::up(bench, 5, NO_PASS);
-    let before = prepared(&stand, "120");
+    let stand = Stand::up(bench, 6, NO_PASS);
+    let before = prepared(&stand, &format!("--ledgers 120 {WHOLE}"));
     let drain = Drain::new(&stand, &[1]);
     let job = drain.start(&[]);
+    stand.bookie(6).stop("KILL");
+    // What is there without it never becomes less.
+    let least = stand.replicas("replicas-without");
+    stand.lab.start_auto_recovery();
+    let both = stand.ids(&[1, 6]);
     for step in STEPS {
         let done = drain.work_until(step, &job);
         assert_eq!(done.code, None, "{step}: it did not end there: {done:#?}");
-        assert_no_worse(&before.replicas, &stand.replicas("replicas-now"));
-        assert_only_members(&before.ledgers, &stand.ledgers(), &drain.ids());
+        assert_no_worse(&least, &stand.replicas("replicas-now"));
+        assert_only_members(&before.ledgers, &stand.ledgers(), &both);
         println!("    killed at {step}: every replica is there");
     }
     wait_for("the locks of the dead are gone", SESSION, || {
@@ -82,9 +95,12 @@ pub(crate) fn killed_anywhere(bench: &Bench) {
     });
     drain.wait_finished(&job);
     drain.assert_unnamed();
+    wait_repaired(&stand, &both);
+    stand.bookie(6).start();
     drain.finish_and_delete(&job);
-    let replaced = assert_as_before(&stand, &before, &drain.ids());
-    let shows = "a worker ends at once at each of its steps: every replica is there at every moment, and the next one comes to the same end";
+    assert_unlocked_after_repair(&stand);
+    let replaced = assert_as_before(&stand, &before, &both);
+    let shows = "a worker ends at once at each of its steps, while BookKeeper's own repair works for a dead bookie: every replica is there at every moment, and the next one comes to the same end";
     let result = format!(
         "{} steps, {} ledgers, {replaced} members replaced",
         STEPS.len(),
@@ -93,11 +109,62 @@ pub(crate) fn killed_anywhere(bench: &Bench) {
     tell(bench, began, shows, result);
 }
 
+/// Waits until no metadata names these.
+fn wait_repaired(stand: &Stand<'_>, ids: &[String]) {
+    wait_for("the repair is done", END, || {
+        let left = stand.ledgers();
+        let named = left.values().any(|ledger| ledger.names(ids));
+        (!named).then_some(())
+    });
+}
+
+/// The repair keeps the locks of what it could not repair for minutes: all locks that are left when it has ended are ours.
+fn assert_unlocked_after_repair(stand: &Stand<'_>) {
+    stand.lab.stop_auto_recovery();
+    stand.wait_unlocked();
+}
+
+/// A bookie that is emptied starts again in the midst of it, and has forgotten that it is to take nothing.
+pub(crate) fn source_restarts(bench: &Bench) {
+    let began = bench.now();
+    let stand = Stand::up(bench, 5, NO_PASS);
+    let before = prepared(&stand, "--ledgers 120");
+    let drain = Drain::new(&stand, &[1]);
+    let job = drain.start(SLOW);
+    let mut worker = drain.work("worker", &job, &[]);
+    let moved = wait_some_moved(&stand, &before, &drain.ids());
+    stand.bookie(1).stop("TERM");
+    stand.bookie(1).start();
+    let started = bench.now();
+    wait_for("it is read-only again", AGAIN, || {
+        (stand.bookie(1).registered() == Some("readonly")).then_some(())
+    });
+    let took = seconds(bench.since(started));
+    assert!(worker.is_running(), "{}", worker.log());
+    drain.must(&["set", "--job", &job, "--max-bytes-per-second", "100MiB"]);
+    let ended = worker.wait(END).expect("the worker ends by itself");
+    assert!(ended.success(), "{ended}: {}", worker.log());
+    assert!(
+        worker.log().contains("is read-only again"),
+        "{}",
+        worker.log()
+    );
+    drain.wait_finished(&job);
+    drain.finish_and_delete(&job);
+    stand.wait_unlocked();
+    let replaced = assert_as_before(&stand, &before, &drain.ids());
+    let shows = "a bookie that is emptied starts again in the midst of it: the job makes it read-only again, and comes to the same end";
+    let result = format!(
+        "read-only {took} after it answered; {moved} ledgers had moved before, {replaced} members replaced in all"
+    );
+    tell(bench, began, shows, result);
+}
+
 /// A target dies by SIGKILL while it is copied to, and comes back after the job.
 pub(crate) fn target_killed(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 5, NO_PASS);
-    let before = prepared(&stand, "200");
+    let before = prepared(&stand, "--ledgers 200");
     let drain = Drain::new(&stand, &[1]);
     let job = drain.start(SLOW);
     let mut worker = drain.work("worker", &job, &[]);
@@ -119,6 +186,7 @@ pub(crate) fn target_killed(bench: &Bench) {
     }
     drain.wait_finished(&job);
     drain.assert_unnamed();
+    stand.wait_unlocked();
     let replaced = assert_as_before(&stand, &before, &drain.ids());
     let shows = "a target dies while it is copied to: others take its place, and no entry has fewer replicas";
     let result = format!("{moved} ledgers had moved before, {replaced} members replaced in all");
@@ -129,7 +197,7 @@ pub(crate) fn target_killed(bench: &Bench) {
 pub(crate) fn beside_auto_recovery(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 6, NO_PASS);
-    let before = prepared(&stand, "200");
+    let before = prepared(&stand, &format!("--ledgers 200 {WHOLE}"));
     let drain = Drain::new(&stand, &[1]);
     stand.lab.start_auto_recovery();
     let job = drain.start(SLOW);
@@ -138,14 +206,7 @@ pub(crate) fn beside_auto_recovery(bench: &Bench) {
     stand.bookie(6).stop("KILL");
     drain.must(&["set", "--job", &job, "--max-bytes-per-second", "2MiB"]);
     let both = stand.ids(&[1, 6]);
-    // Fragments with their only replica on the dead one can be repaired by nobody.
-    wait_for("the repair has done what it can", END, || {
-        let ledgers = stand.ledgers();
-        let lost = ledgers
-            .values()
-            .filter(|ledger| ledger.names(&both) && !ledger.rest.starts_with("E1 "));
-        (lost.count() == 0).then_some(())
-    });
+    wait_repaired(&stand, &both);
     stand.bookie(6).start();
     for worker in &mut workers {
         worker.kill();
@@ -156,6 +217,7 @@ pub(crate) fn beside_auto_recovery(bench: &Bench) {
     });
     drain.wait_finished(&job);
     drain.assert_unnamed();
+    assert_unlocked_after_repair(&stand);
     let replaced = assert_as_before(&stand, &before, &both);
     let shows = "two workers and BookKeeper's own repair of a dead bookie on the same ledgers: no entry is lost and none has fewer replicas";
     tell(
@@ -170,7 +232,7 @@ pub(crate) fn beside_auto_recovery(bench: &Bench) {
 pub(crate) fn zookeeper_away(bench: &Bench) {
     let began = bench.now();
     let stand = Stand::up(bench, 5, NO_PASS);
-    let before = prepared(&stand, "120");
+    let before = prepared(&stand, "--ledgers 120");
     let drain = Drain::new(&stand, &[1]);
     let job = drain.start(SLOW);
     let mut worker = drain.work("worker", &job, &[]);
@@ -194,6 +256,7 @@ pub(crate) fn zookeeper_away(bench: &Bench) {
     }
     drain.wait_finished(&job);
     drain.assert_unnamed();
+    stand.wait_unlocked();
     assert_as_before(&stand, &before, &drain.ids());
     let result = if went_on {
         "the same worker went on"

@@ -218,6 +218,10 @@ impl Lab {
         self.must("start", &["autorecovery"]);
     }
 
+    pub(crate) fn stop_auto_recovery(&self) {
+        self.must("stop", &["autorecovery"]);
+    }
+
     pub(crate) fn stop_zookeeper(&self) {
         self.must("stop", &["zk"]);
     }
