@@ -8,6 +8,8 @@
 mod cluster;
 #[path = "reclaim/pace.rs"]
 mod pace;
+#[path = "common/usage.rs"]
+mod usage;
 
 use std::path::Path;
 use std::process::Command;
@@ -88,9 +90,9 @@ fn one(case: &str, dir: &Path) {
             "{{\"bench\":\"reclaim\",\"dirs\":0,\"what\":\"scan, {case}, {what}\",\"value\":{value:.1},\"unit\":\"{unit}\"}}"
         );
     };
-    let memory = peak();
+    let memory = usage::peak();
     say("peak memory", memory, "MB");
-    say("CPU", cpu(), "s");
+    say("CPU", usage::cpu(), "s");
     say("time", clock.elapsed().as_secs_f64(), "s");
     #[allow(clippy::cast_precision_loss)] // for people
     say("requests", info.requests as f64, "requests");
@@ -130,26 +132,4 @@ pub(crate) fn scan(
     let runtime = runtime.expect("a runtime");
     let scanned = runtime.block_on(scan_with(state, sources, options, clock, &progress));
     scanned.expect("the scan comes to its end")
-}
-
-/// Megabytes that this process had at its peak.
-fn peak() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("our own status");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
-    let kilobytes = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok());
-    kilobytes.expect("the peak is there") / 1000.0
-}
-
-/// Seconds of CPU that this process took.
-fn cpu() -> f64 {
-    use nix::sys::resource::{UsageWho, getrusage};
-    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("our own usage");
-    let seconds = |time: nix::sys::time::TimeVal| {
-        std::time::Duration::new(
-            u64::try_from(time.tv_sec()).unwrap_or(0),
-            u32::try_from(time.tv_usec()).unwrap_or(0) * 1000,
-        )
-        .as_secs_f64()
-    };
-    seconds(usage.user_time()) + seconds(usage.system_time())
 }

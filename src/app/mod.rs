@@ -301,7 +301,8 @@ impl Agent {
     }
 }
 
-fn host(config: &Config) -> Host {
+/// Where events come from, as they say it themselves.
+pub(crate) fn host(config: &Config) -> Host {
     let bookie = config.bookie.as_ref();
     Host {
         host: host_name(),

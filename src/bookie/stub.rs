@@ -73,7 +73,7 @@ impl Stub {
     }
 
     /// The most requests that were in flight at a time.
-    pub(super) fn most_in_flight(&self) -> usize {
+    pub(crate) fn most_in_flight(&self) -> usize {
         self.flights.lock().unwrap().1
     }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::args::{HookCommand, HookTestArguments};
 use super::exit::{Exit, Failure};
-use super::here;
 use super::settings::load;
 use super::terminal::{print, printable};
 use crate::app;
@@ -59,11 +58,12 @@ fn test(arguments: HookTestArguments) -> Result<Exit, Failure> {
     let dir = dir.map(|dir| (dir.path.clone(), dir.role));
     let dir = dir.unwrap_or_else(|| (PathBuf::from("/mnt/made-up"), Role::Ledger));
     let event = made_up(arguments.kind, dir, Clock::start().now().wall);
+    let host = app::host(&config);
     let (text, verdict) = match (hook, webhook) {
-        (Some(hook), _) => ran(&run_once(hook, &event, &here())),
+        (Some(hook), _) => ran(&run_once(hook, &event, &host)),
         (None, Some(webhook)) => {
             let webhook = app::webhook(webhook).map_err(anyhow::Error::from)?;
-            posted(&post_once(&webhook, &event, &here()))
+            posted(&post_once(&webhook, &event, &host))
         }
         (None, None) => return Err(no_such_hook(&arguments.name, &config)),
     };

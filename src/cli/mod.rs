@@ -25,6 +25,7 @@ pub mod simulation;
 pub mod status;
 pub mod table;
 pub mod terminal;
+mod textfile;
 mod watch;
 
 use std::ffi::OsString;

@@ -5,7 +5,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use super::paths::Paths;
-use super::store::{Kind, MetaStore, StoreError, children_if_any, create_with_parents, get_all};
+use super::store::{
+    Kind, MetaStore, Op, StoreError, children_if_any, create_with_parents, get_all,
+};
 use crate::health::claim::{Claim, Owner, REASON_LIMIT};
 use crate::health::dir::printable;
 use crate::health::moment::Timestamp;
@@ -130,18 +132,27 @@ pub(super) fn summary(document: &[u8], others: u32) -> Summary {
 }
 
 /// A drain's claim on a bookie, which keeps it read-only (`<root>/<instance>/claims/<bookie>/<job>`). Agents keep a bookie as it
-/// is while a claim of somebody else stands. Made again it changes nothing.
+/// is while a claim of somebody else stands. Made again it changes nothing. `going_on` is checked in the same transaction, so that
+/// none is left behind by a job that is over.
 ///
 /// # Errors
-/// It could not be written, or it is not known whether it was.
+/// It could not be written, or it is not known whether it was; step 0 is `going_on`.
 pub async fn claim_for_drain(
     store: &dyn MetaStore,
     (root, instance): (&str, &str),
     bookie: &str,
-    job: &str,
+    (job, going_on): (&str, Op),
     since: Timestamp,
 ) -> Result<(), StoreError> {
-    let path = format!("{}/{job}", Paths::new("", root, instance).claims_on(bookie));
+    let top = Paths::new("", root, instance).claims_on(bookie);
+    let path = format!("{top}/{job}");
+    if store.stat(&path).await?.is_some() {
+        return Ok(());
+    }
+    match create_with_parents(store, &top, &[], Kind::Persistent).await {
+        Ok(_) | Err(StoreError::NodeExists) => {}
+        Err(error) => return Err(error),
+    }
     let document = serde_json::json!({
         "owner": format!("drain:{job}"),
         "mode": Mode::ReadOnly.name(),
@@ -149,9 +160,13 @@ pub async fn claim_for_drain(
         "since": since.0,
     });
     let data = document.to_string().into_bytes();
-    match create_with_parents(store, &path, &data, Kind::Persistent).await {
-        Ok(_) | Err(StoreError::NodeExists) => Ok(()),
-        Err(error) => Err(error),
+    let kind = Kind::Persistent;
+    match store
+        .multi(&[going_on, Op::Create { path, data, kind }])
+        .await
+    {
+        Err(StoreError::Step { at: 1, source }) if *source == StoreError::NodeExists => Ok(()),
+        made => made,
     }
 }
 
@@ -231,8 +246,18 @@ mod tests {
         use crate::cluster::memory::Memory;
         let store = Memory::new(Clock::manual()).connect();
         let here = ("/dirkeeper", "i");
+        let job = |version| {
+            let path = "/job".to_owned();
+            Op::Check { path, version }
+        };
+        store.create("/job", b"", Kind::Persistent).await.unwrap();
+        let over = claim_for_drain(&store, here, "b:1", ("d-1", job(7)), Timestamp(5)).await;
+        assert!(
+            matches!(over, Err(StoreError::Step { at: 0, .. })),
+            "{over:?}"
+        );
         for _ in 0..2 {
-            let made = claim_for_drain(&store, here, "b:1", "d-1", Timestamp(5)).await;
+            let made = claim_for_drain(&store, here, "b:1", ("d-1", job(0)), Timestamp(5)).await;
             made.unwrap();
         }
         let paths = Paths::new("/ledgers", "/dirkeeper", "i");
@@ -243,7 +268,7 @@ mod tests {
             (found[0].mode, found[0].since),
             (Mode::ReadOnly, Timestamp(5))
         );
-        claim_for_drain(&store, here, "b:1", "d-2", Timestamp(6))
+        claim_for_drain(&store, here, "b:1", ("d-2", job(0)), Timestamp(6))
             .await
             .unwrap();
         let ended = async |job| end_claim_of_drain(&store, here, "b:1", job).await.unwrap();

@@ -49,7 +49,7 @@ pub use members::{Members, admin_url, members};
 pub use paced::Paced;
 pub use paths::{check_bookie, check_name};
 pub use registration::{Endpoint, Place, endpoints, racks};
-pub use replication::lacking_on;
+pub use replication::{lacking, lacking_on};
 pub use snapshot_file::{SnapshotError, SnapshotFile};
 pub use zookeeper::{Servers, Tls, ZooKeeper};
 

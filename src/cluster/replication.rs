@@ -42,25 +42,13 @@ pub async fn lacking_on(
     bookies: &BTreeSet<String>,
     most: usize,
 ) -> Result<Vec<u64>, StoreError> {
-    let mut folders = vec![Paths::new(ledgers_root, "", "").under_replicated()];
+    let mut walk = Walk::begin(ledgers_root);
     let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        let children = children_if_any(store, &folder).await?;
-        let (ledgers, below): (Vec<_>, Vec<_>) = (children.into_iter())
-            .map(|child| format!("{folder}/{child}"))
-            .partition(|path| {
-                path.rsplit('/')
-                    .next()
-                    .is_some_and(|name| name.starts_with(LEDGER))
-            });
-        folders.extend(below);
-        let nodes = get_all(store, &ledgers).await?;
-        for (path, node) in ledgers.iter().zip(nodes) {
-            let id = path.rsplit_once(LEDGER).and_then(|(_, id)| id.parse().ok());
-            if let (Some(id), Some((bytes, _))) = (id, node)
-                && names_one(&bytes, bookies)
-            {
-                found.push(id);
+    while let Some(ledgers) = walk.next(store).await? {
+        let paths: Vec<_> = ledgers.iter().map(|(_, path)| path.clone()).collect();
+        for ((id, _), node) in ledgers.iter().zip(get_all(store, &paths).await?) {
+            if node.is_some_and(|(bytes, _)| names_one(&bytes, bookies)) {
+                found.push(*id);
             }
             if found.len() == most {
                 return Ok(found);
@@ -68,6 +56,58 @@ pub async fn lacking_on(
         }
     }
     Ok(found)
+}
+
+/// Ledgers that BookKeeper waits to replicate because of any bookie, at most so many.
+///
+/// # Errors
+/// A folder could not be read.
+pub async fn lacking(
+    store: &dyn MetaStore,
+    ledgers_root: &str,
+    most: usize,
+) -> Result<Vec<u64>, StoreError> {
+    let mut walk = Walk::begin(ledgers_root);
+    let mut found = Vec::new();
+    while found.len() < most
+        && let Some(ledgers) = walk.next(store).await?
+    {
+        found.extend(ledgers.into_iter().map(|(id, _)| id));
+    }
+    found.truncate(most);
+    Ok(found)
+}
+
+/// A walk over the folders.
+struct Walk {
+    folders: Vec<String>,
+}
+
+impl Walk {
+    fn begin(ledgers_root: &str) -> Walk {
+        Walk {
+            folders: vec![Paths::new(ledgers_root, "", "").under_replicated()],
+        }
+    }
+
+    /// The ledgers of the next folder, each with its node; none at the end.
+    async fn next(
+        &mut self,
+        store: &dyn MetaStore,
+    ) -> Result<Option<Vec<(u64, String)>>, StoreError> {
+        let Some(folder) = self.folders.pop() else {
+            return Ok(None);
+        };
+        let mut ledgers = Vec::new();
+        for child in children_if_any(store, &folder).await? {
+            let path = format!("{folder}/{child}");
+            match child.strip_prefix(LEDGER) {
+                Some(id) => ledgers.extend(id.parse().ok().map(|id| (id, path))),
+                None => self.folders.push(path),
+            }
+        }
+        Ok(Some(ledgers))
+    }
 }
 
 /// Whether the text (`UnderreplicatedLedgerFormat`: lines of `replica: "ID"`) names one of them. One that cannot be read
@@ -119,5 +159,9 @@ mod tests {
         assert_eq!(on("b:1", 10).await, [2]);
         assert_eq!(on("a", 10).await, [] as [u64; 0]);
         assert_eq!(on("a:1", 1).await.len(), 1);
+        let mut all = lacking(&store, "/ledgers", 10).await.unwrap();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2, 3]);
+        assert_eq!(lacking(&store, "/ledgers", 2).await.unwrap().len(), 2);
     }
 }

@@ -1,6 +1,7 @@
 //! Keeps the bookies of a job read-only, so that writers go elsewhere and nothing new comes. The claim is durable before the
 //! order (design: every read-only has an owner and a reason), what the bookie registers is the proof, and because a bookie
-//! forgets the order when it restarts, or when one of its own disks comes back, a job gives it again.
+//! forgets the order when it restarts, or when one of its own disks comes back, a job gives it again. A job that is over claims and
+//! orders nothing, and what it did not begin it does not end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use thiserror::Error;
 use tokio::time::{sleep, timeout};
 
 use super::around::Place;
+use super::job::{JobError, Jobs};
 use crate::bookie::{AdminClient, AdminError, AdminOptions};
 use crate::clock::Clock;
 use crate::cluster::store::{MetaStore, StoreError};
@@ -60,6 +62,27 @@ pub enum HoldError {
         #[source]
         source: Box<AdminError>,
     },
+    /// Another bookie answers there.
+    #[error(
+        "the admin server that is said to be that of {bookie} is that of {other}: look at --admin"
+    )]
+    Other {
+        /// Which bookie.
+        bookie: String,
+        /// Who answered.
+        other: String,
+    },
+    /// Some versions end when they are ordered what they were not started with.
+    #[error(
+        "{bookie} was started with readOnlyModeEnabled=false, so that it cannot be read-only: start it with true"
+    )]
+    NoReadOnly {
+        /// Which bookie.
+        bookie: String,
+    },
+    /// The job.
+    #[error(transparent)]
+    Job(#[from] JobError),
     /// It took the order and did not follow it.
     #[error("{bookie} took the order and is still registered as before after {CHANGE:?}")]
     Unchanged {
@@ -96,7 +119,9 @@ pub struct Hold<'a> {
     pub store: &'a dyn MetaStore,
     /// Of the cluster.
     pub place: &'a Place,
-    /// For the job.
+    /// All jobs.
+    pub jobs: &'a Jobs,
+    /// For which of them.
     pub job: &'a str,
     /// Admin servers that were named.
     pub admins: &'a Admins,
@@ -114,30 +139,57 @@ impl Hold<'_> {
     /// Claims the bookie and makes it read-only, if it is not. Says whether an order was needed.
     ///
     /// # Errors
-    /// It may be writable. The claim stands where it was made: an agent keeps to it.
+    /// [`HoldError::Job`] where the job is over. Otherwise it may be writable; the claim stands where it was made: an agent keeps
+    /// to it.
     pub async fn enter(&self, bookie: &str) -> Result<bool, HoldError> {
-        let here = (self.place.root.as_str(), self.place.instance.as_str());
-        let since = Timestamp(self.clock.now().wall.0);
-        let claimed = claim_for_drain(self.store, here, bookie, self.job, since).await;
-        claimed.map_err(|source| failed("claim", bookie, source))?;
-        self.order(bookie, true).await
+        self.claim(bookie).await?;
+        let ordered = self.order(bookie, true).await;
+        if !matches!(ordered, Ok(false) | Err(HoldError::Job(_)))
+            && self.jobs.is_cancelled(self.job).await?
+        {
+            // Whoever gave the job up may have been here before this order.
+            self.leave(bookie).await?;
+            self.jobs.going_on(self.job).await?;
+        }
+        ordered
     }
 
-    /// Ends the claim, and makes the bookie writable unless another claim stands. Says whether it is.
+    async fn claim(&self, bookie: &str) -> Result<(), HoldError> {
+        let here = (self.place.root.as_str(), self.place.instance.as_str());
+        let since = Timestamp(self.clock.now().wall.0);
+        let mut claimed = Ok(());
+        // The job may be another between the look and the claim, once: it begins to run.
+        for _ in 0..2 {
+            let job = (self.job, self.jobs.going_on(self.job).await?);
+            claimed = claim_for_drain(self.store, here, bookie, job, since).await;
+            if !matches!(claimed, Err(StoreError::Step { at: 0, .. })) {
+                break;
+            }
+        }
+        claimed.map_err(|source| failed("claim", bookie, source))
+    }
+
+    /// Ends the claim, and makes the bookie writable unless another claim stands, or this job never ordered it to be
+    /// read-only. Says whether it is.
     ///
     /// # Errors
     /// It may still be read-only.
     pub async fn leave(&self, bookie: &str) -> Result<bool, HoldError> {
         let here = (self.place.root.as_str(), self.place.instance.as_str());
         let others = end_claim_of_drain(self.store, here, bookie, self.job).await;
-        if others.map_err(|source| failed("end the claim on", bookie, source))? {
+        if others.map_err(|source| failed("end the claim on", bookie, source))?
+            || !self.jobs.has_ordered(self.job, bookie).await?
+        {
             return Ok(false);
         }
-        match self.order(bookie, false).await {
-            Ok(_) => Ok(true),
-            Err(HoldError::Absent { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        let is_writable = match self.order(bookie, false).await {
+            Ok(_) => true,
+            // It has forgotten it when it starts.
+            Err(HoldError::Absent { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        self.jobs.forget_order(self.job, bookie).await?;
+        Ok(is_writable)
     }
 
     /// Ends the claim on a bookie that is no more.
@@ -197,6 +249,18 @@ impl Hold<'_> {
             ..AdminOptions::default()
         });
         let client = client.map_err(failed)?;
+        let config = client.server_config().await.map_err(failed)?;
+        if let Some(other) = config.other_than(bookie) {
+            let bookie = bookie.to_owned();
+            return Err(HoldError::Other { bookie, other });
+        }
+        if read_only {
+            if !config.read_only_enabled {
+                let bookie = bookie.to_owned();
+                return Err(HoldError::NoReadOnly { bookie });
+            }
+            self.jobs.note_order(self.job, bookie).await?;
+        }
         client.set_read_only(read_only).await.map_err(failed)?;
         match self.changes(bookie, wanted).await? {
             true => Ok(true),

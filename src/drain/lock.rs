@@ -94,8 +94,13 @@ impl LedgerLock {
     }
 
     /// Gives it back in one transaction with other steps, all or none. Where the answer is no, it is given back all the
-    /// same, in the background.
+    /// same, in the background. One whose session ended is gone, and what is in its place is somebody else's: then it is as if the
+    /// last step had failed.
     pub(super) async fn release_with(mut self, mut ops: Vec<Op>) -> Result<(), StoreError> {
+        if !self.is_held() {
+            let (at, source) = (ops.len(), Box::new(StoreError::BadVersion));
+            return Err(StoreError::Step { at, source });
+        }
         ops.push(Op::Delete {
             path: self.path.clone(),
             version: Some(OURS),
@@ -159,16 +164,15 @@ impl LedgerLock {
 
     fn take_back(&mut self) -> impl Future<Output = ()> + Send + 'static {
         let (store, path) = (Arc::clone(&self.store), self.path.clone());
-        let (data, session) = (std::mem::take(&mut self.data), self.session);
+        let data = std::mem::take(&mut self.data);
         async move {
             let mut link = store.link();
             loop {
                 let now = *link.borrow_and_update();
                 match now {
-                    // The session ended, and the node with it.
-                    Link::Connected(id) if id != session => return,
+                    // Also in another session: it may have begun between the look at the link and the transaction.
                     Link::Connected(_) => match answered(store.get(&path)).await {
-                        Ok((found, stat)) if found == data && stat.owner == Some(session) => {
+                        Ok((found, stat)) if found == data => {
                             let version = Some(stat.version);
                             if answered(store.delete(&path, version)).await.is_ok() {
                                 return;
@@ -203,8 +207,11 @@ impl Drop for LedgerLock {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::clock::Clock;
+    use crate::cluster::hooked::{Call, Fate, Hook, Hooked};
     use crate::cluster::memory::{Memory, MemorySession};
 
     const PATH: &str = "/ledgers/underreplication/locks/urL0000000007";
@@ -256,6 +263,47 @@ mod tests {
         let told = take(&one, &[op]).await;
         assert!(matches!(told, Err(NotHeld::Step(0))));
         assert_eq!(one.stat(PATH).await, Ok(None));
+    }
+
+    /// The session ends, and another one begins, right before the first transaction.
+    struct Ends(Arc<MemorySession>, AtomicUsize);
+
+    impl Hook for Ends {
+        fn before(&self, call: &Call<'_>) -> Fate {
+            if matches!(call, Call::Multi(_)) && self.1.fetch_add(1, Ordering::Relaxed) == 0 {
+                self.0.expire();
+                self.0.reconnect();
+            }
+            Fate::Answered
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_was_made_in_a_later_session_is_not_left_behind() {
+        let (one, two) = two();
+        take(&two, &[]).await.ok().unwrap();
+        gone(&two).await;
+        let hook = Ends(one.clone(), AtomicUsize::new(0));
+        let store: Arc<dyn MetaStore> = Arc::new(Hooked { store: one, hook });
+        let taken = LedgerLock::take(&store, "/ledgers", 7, "me", &[]).await;
+        assert!(matches!(taken, Err(NotHeld::Store(StoreError::Expired))));
+        gone(&two).await;
+    }
+
+    #[tokio::test]
+    async fn whoever_of_us_took_it_after_the_session_ended_keeps_it() {
+        let (one, two) = two();
+        let lock = take(&one, &[]).await.ok().unwrap();
+        one.expire();
+        let other = take(&two, &[]).await.ok().unwrap();
+        one.reconnect();
+        let step = |at| {
+            let source = Box::new(StoreError::BadVersion);
+            Err(StoreError::Step { at, source })
+        };
+        assert_eq!(lock.release_with(Vec::new()).await, step(0));
+        tokio::task::yield_now().await;
+        assert_eq!(two.multi(&[other.check()]).await, Ok(()));
     }
 
     #[tokio::test]

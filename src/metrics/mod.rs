@@ -3,6 +3,7 @@
 //! waits for nothing. The families are declared in `family.rs`; `docs/metrics.md` comes from there.
 
 mod beside;
+mod drain;
 mod family;
 mod process;
 mod reclaim;
@@ -17,6 +18,7 @@ use crate::document::{About, path_text};
 use crate::health::snapshot::{DirView, Histogram, SelfView, Snapshot};
 use family::Family;
 
+pub use drain::{DrainFacts, render_drain};
 pub use process::{ProcessFacts, ProcessReader};
 pub use reclaim::{ClassFacts, ReclaimFacts, ScanFacts, render_reclaim};
 pub use reference::reference;

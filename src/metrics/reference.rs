@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::family::{FAMILIES, Family};
-use super::reclaim;
+use super::{drain, reclaim};
 
 /// The text of `docs/metrics.md`.
 #[must_use]
@@ -24,6 +24,14 @@ pub fn reference() -> String {
          | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
     );
     for family in reclaim::FAMILIES {
+        row(&mut text, family);
+    }
+    text.push_str(
+        "\n## Of `dirkeeper drain run`\n\n\
+         With `--textfile FILE`, of each worker. See [drain.md](drain.md).\n\n\
+         | metric | type | labels | meaning |\n| --- | --- | --- | --- |\n",
+    );
+    for family in drain::FAMILIES {
         row(&mut text, family);
     }
     text

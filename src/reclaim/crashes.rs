@@ -407,3 +407,37 @@ fn a_reference_that_appears_at_any_moment_prevents_the_deletion() {
         }
     }
 }
+
+/// A broker makes a ledger and names it, in a list that is there or in a new one, at each moment of a scan. That is why owners
+/// are read last.
+#[test]
+fn what_is_named_while_a_scan_goes_on_is_seen_to_be() {
+    for name in [T0, (0, 5)] {
+        for moment in 0.. {
+            let (world, state) = (Arc::new(Mutex::new(world())), Arc::new(State::in_memory()));
+            let calls = Arc::new(AtomicUsize::new(0));
+            let around: Around = {
+                let calls = Arc::clone(&calls);
+                Box::new(move |world, _| {
+                    if calls.fetch_add(1, Ordering::Relaxed) == moment {
+                        let id = world.make(name, For::List);
+                        world.topics.entry(name).or_default().list.push(id);
+                        world.write_list(name);
+                    }
+                    Fate::Answered
+                })
+            };
+            let clock = world.lock().unwrap().clock.clone();
+            let store = Eyes::on(&world, &state, around, Box::new(|| {}));
+            let mut reclaimer = Reclaimer::new(store, clock, state, ROOTS.len());
+            assert!(reclaimer.scan());
+            let world = world.lock().unwrap();
+            let suspects = reclaimer.last.suspects.keys();
+            let needed: Vec<_> = suspects.filter_map(|id| world.user(*id)).collect();
+            assert_eq!(needed, ["another application"], "{name:?} at call {moment}");
+            if calls.load(Ordering::Relaxed) <= moment {
+                break;
+            }
+        }
+    }
+}

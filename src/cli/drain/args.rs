@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::help;
+use crate::cli::textfile;
 use crate::cluster::check_bookie;
 use crate::config::{is_zookeeper, parse_bytes};
 use crate::http_client::Url;
@@ -48,7 +49,8 @@ pub struct ClusterArguments {
     pub metadata_service_uri: Option<String>,
     /// Requests in a second to ZooKeeper, every step of a transaction counted
     ///
-    /// Default: what the configuration says, else 1000.
+    /// Of this command; with 'start' and 'set' it is the job's limit too, of each of its workers. Default: what the configuration
+    /// says, else 1000; of 'run' the job's own limit.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_requests_per_second: Option<u32>,
     /// The bookie's own configuration file; of it only where the metadata is counts
@@ -80,7 +82,7 @@ pub struct WhatArguments {
         value_parser = parse_bookie
     )]
     pub bookies: Vec<String>,
-    /// Bytes a second from each of them, and to each that takes their ledgers; 0 for no limit
+    /// Bytes a second read from each of them and written to each other bookie, by all workers together; 0 for no limit
     ///
     /// Default: what the configuration says, else 100MiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
@@ -90,7 +92,7 @@ pub struct WhatArguments {
     /// Default: what the configuration says, else refuse.
     #[arg(long, value_name = "GATE", value_enum)]
     pub reader_gate: Option<Gate>,
-    /// All readers are known to take over changed metadata: nothing is refused for their sake
+    /// All readers follow changed metadata, so that two replicas of a fragment may move at once
     ///
     /// BookKeeper clients do from 4.17.3 and 4.18.0 on if they ask for updates, and brokers of Pulsar since pulsar #25199.
     #[arg(long)]
@@ -120,10 +122,11 @@ pub struct StartArguments {
     /// What is done about ledgers that are still written
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub open_ledgers: Open,
-    /// Show what is left below offline_ledgers, as bookkeeper #3456 proposes
+    /// Show the ledgers that are left as empty nodes in offline_ledgers below the ledgers root too, as bookkeeper #3456 proposes
     #[arg(long)]
     pub mirror_offline_ledgers: bool,
-    /// A bookie's admin server where it is not as registered, like bk1:3181=http://bk1:8000; may be repeated
+    /// A bookie's admin server where it is not as registered, like bk1:3181=http://bk1:8000; may be repeated, and is to be given to 'run'
+    /// and 'cancel' too
     #[arg(long = "admin", value_name = "ID=URL", value_parser = parse_admin)]
     pub admins: Vec<(String, String)>,
     /// Do it; without this it is only said
@@ -147,16 +150,18 @@ pub struct RunArguments {
     pub job: Option<String>,
     /// Ledgers that are copied at a time, here
     ///
-    /// Default: what the configuration says, else 8.
+    /// Default: the job's own limit, as it was begun or set last; given here it holds for this worker alone.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub workers: Option<u32>,
-    /// Read every entry back, also of ledgers over 64 MiB, of which else a sample is read
+    /// Read every entry back
+    ///
+    /// Without it all entries of ledgers up to 64 MiB are, and of larger ones the first and last of each replica and one in 64.
     #[arg(long)]
     pub verify_all: bool,
-    /// End when nothing is left but what waits for others, instead of waiting for it
+    /// End when only ledgers are left whose writers have to be waited for
     #[arg(long)]
     pub until_waiting: bool,
-    /// A broker's admin address, for jobs with --open-ledgers unload
+    /// A broker's admin address; needed for jobs begun with --open-ledgers unload
     #[arg(long, value_name = "URL", value_parser = parse_url)]
     pub broker_url: Option<Url>,
     /// File with the token for the brokers
@@ -165,6 +170,9 @@ pub struct RunArguments {
     /// A bookie's admin server where it is not as registered; may be repeated
     #[arg(long = "admin", value_name = "ID=URL", value_parser = parse_admin)]
     pub admins: Vec<(String, String)>,
+    /// Write metrics for node_exporter's textfile collector there; its name has to end with .prom
+    #[arg(long, value_name = "FILE", value_parser = textfile::parse)]
+    pub textfile: Option<PathBuf>,
     /// Do it; without this it is only said what is left
     #[arg(long)]
     pub execute: bool,
@@ -181,13 +189,13 @@ pub struct StatusArguments {
     /// Default: all that are not over, or the last one.
     #[arg(long, value_name = "ID")]
     pub job: Option<String>,
-    /// End when the job is finished or blocked, and not before
+    /// End when nothing is left to move (0), or when it is blocked for ten seconds (2)
     #[arg(long)]
     pub wait: bool,
-    /// Show it again and again
+    /// Show it every two seconds
     #[arg(long)]
     pub watch: bool,
-    /// Ledgers that are named of each kind; 0 for all
+    /// Ledgers that are named for each reason; 0 for all
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub top: usize,
     /// Form of the result
@@ -202,9 +210,11 @@ pub struct StatusArguments {
 #[derive(Debug, Args)]
 pub struct SetArguments {
     /// Which job
+    ///
+    /// Default: the only one that goes on.
     #[arg(long, value_name = "ID")]
     pub job: Option<String>,
-    /// Bytes a second from each bookie that is emptied, and to each other; 0 for no limit
+    /// Bytes a second read from each bookie that is emptied and written to each other, by all workers together; 0 for no limit
     #[arg(
         long,
         value_name = "BYTES",
@@ -243,7 +253,8 @@ pub struct FinishArguments {
     /// Which job
     #[arg(long, value_name = "ID")]
     pub job: String,
-    /// No reader keeps old bookies in memory any more: brokers read changed metadata, or were restarted, or their topics unloaded
+    /// You know that no reader asks the old bookies any more: every broker follows changed metadata, was restarted, or unloaded the
+    /// topics that moved
     #[arg(long)]
     pub readers_safe: bool,
     /// Delete the cookies of the bookies too; they must not run any more
@@ -273,9 +284,10 @@ pub enum Form {
 /// What is done about readers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Gate {
-    /// A job that moves two replicas of a fragment is not begun
+    /// A job that moves two replicas of a fragment is not begun, unless --readers-refresh says that it may
     Refuse,
-    /// The sources keep every ledger, by its lock, until 'drain finish --readers-safe'; 'drain run' has to go on until then
+    /// The sources keep every ledger, by its lock, until 'drain finish --readers-safe'; 'drain run' has to go on until then. For up
+    /// to 10,000 ledgers
     PerLedger,
 }
 

@@ -17,12 +17,17 @@ use crate::config::{self, DrainConfig, ReclaimSources};
 use crate::document::shown;
 use crate::drain::around::{Around, AroundError, Place, look};
 use crate::drain::job::{Job, JobError, Jobs};
+use crate::drain::worker::MEMORY;
 
 /// How long a first answer is waited for: an ensemble that serves has elected its leader by then.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 
 /// Requests to one bookie at a time: with the window of every ledger, enough to keep its disk and its network busy.
 const AT_ONCE: usize = 512;
+
+/// Bytes of one entry at most: as many as there is room for. Whoever lets producers send more than the usual 5 MiB has set the same
+/// limit for all bookies (`nettyMaxFrameSizeBytes`).
+const FRAME: usize = MEMORY;
 
 /// Certificates are far below it.
 const LARGEST: u64 = 1 << 20;
@@ -43,7 +48,9 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Opens it. Blocks on files, and until ZooKeeper has answered.
     pub(super) async fn open(arguments: &ClusterArguments) -> Result<Cluster, Failure> {
-        let config = load(arguments)?;
+        let mut config = load(arguments)?;
+        let limit = (arguments.max_requests_per_second).unwrap_or(config.requests_per_second);
+        config.requests_per_second = limit;
         let clock = Clock::start();
         let Some(zookeeper) = &config.zookeeper else {
             return Err(nameless(&config));
@@ -57,7 +64,6 @@ impl Cluster {
                 identity: identity.map(|(cert, key)| (cert.0, key.0)),
             }),
         };
-        let limit = (arguments.max_requests_per_second).unwrap_or(config.requests_per_second);
         let session = ZooKeeper::start(servers, clock.clone());
         let paced = Arc::new(Paced::new(session, limit, clock.clone()));
         let store: Arc<dyn MetaStore> = paced.clone();
@@ -77,6 +83,7 @@ impl Cluster {
         };
         let limits = Limits {
             in_flight: AT_ONCE,
+            frame: FRAME,
             ..Limits::default()
         };
         let bookies = Bookies::new(Arc::clone(&store), &root, clock.clone(), limits);

@@ -10,6 +10,7 @@ use super::plan::{scan_line, words};
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
+use crate::cluster::bookie::BookieError;
 use crate::drain::end::{EndError, Left, delete_cookie, left};
 use crate::drain::hold::{Admins, Hold, Registered};
 use crate::drain::job::{Job, Phase, Progress};
@@ -42,7 +43,9 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
             let told = match hold.leave(bookie).await {
                 Ok(true) => format!("{bookie} is writable\n"),
                 Ok(false) => {
-                    format!("{bookie} is left as it is: another claim stands, or it does not run\n")
+                    format!(
+                        "{bookie} is left as it is: another claim stands, it does not run, or it was read-only before\n"
+                    )
                 }
                 Err(error) => {
                     exit = Exit::FAILED;
@@ -54,6 +57,8 @@ pub(super) fn cancel(arguments: &CancelArguments) -> Result<Exit, Failure> {
             };
             print(&told)?;
         }
+        let tasks = cluster.jobs.tasks_of(&job, &cluster.place.ledgers_root);
+        tasks.hide().await.map_err(of_job)?;
         print(&format!(
             "job {} is cancelled; what was moved stays moved\n",
             job.id
@@ -117,6 +122,7 @@ fn hold<'a>(cluster: &'a Cluster, job: &'a Job, admins: &'a Admins) -> Hold<'a> 
     Hold {
         store: &*cluster.store,
         place: &cluster.place,
+        jobs: &cluster.jobs,
         job: &job.id,
         admins,
         clock: &cluster.clock,
@@ -130,7 +136,12 @@ async fn cookies(cluster: &Cluster, job: &Job, execute: bool) -> Result<(), Fail
     for bookie in &job.bookies {
         let registered = hold.registered(bookie).await;
         let registered = registered.map_err(|error| Failure::new(Exit::FAILED, error))?;
-        if registered != Registered::Absent {
+        // One that ZooKeeper has lost may run all the same, and registers itself again.
+        let answers = matches!(
+            cluster.bookies.get(bookie).space().await,
+            Ok(_) | Err(BookieError::Status(_))
+        );
+        if registered != Registered::Absent || answers {
             let bookie = bookie.clone();
             let error = EndError::Runs { bookie };
             return Err(Failure::new(Exit::FAILED, error));
@@ -159,23 +170,29 @@ fn of_end(error: EndError) -> Failure {
 }
 
 fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
-    let can_stop = left.is_nothing() && is_safe;
-    if form == Form::Json {
-        let document = json!({
-            "job": job.id,
-            "bookies": job.bookies,
-            "safeToStop": can_stop,
-            "tasks": left.tasks,
-            "held": left.held,
-            "ledgers": left.ledgers,
-            "newTasks": left.added,
-            "unreadable": left.unreadable.count,
-            "underReplicated": left.lacking,
-            "readersSafe": is_safe,
-        });
-        return document.to_string() + "\n";
+    match form {
+        Form::Human => human(job, left, is_safe),
+        Form::Json => {
+            let document = json!({
+                "job": job.id,
+                "bookies": job.bookies,
+                "safeToStop": left.is_nothing() && is_safe,
+                "tasks": left.tasks,
+                "held": left.held,
+                "ledgers": left.ledgers,
+                "newTasks": left.added,
+                "unreadable": left.unreadable.count,
+                "underReplicated": left.lacking,
+                "writable": left.writable,
+                "readersSafe": is_safe,
+            });
+            document.to_string() + "\n"
+        }
     }
-    if can_stop {
+}
+
+fn human(job: &Job, left: &Left, is_safe: bool) -> String {
+    if left.is_nothing() && is_safe {
         return format!(
             "safe to stop: {}; no metadata names them\n",
             words(&job.bookies)
@@ -215,6 +232,12 @@ fn told(form: Form, job: &Job, left: &Left, is_safe: bool) -> String {
             "  BookKeeper waits to replicate {} ledgers because of them: {}\n",
             left.lacking.len(),
             some.join(", ")
+        ));
+    }
+    if !left.writable.is_empty() {
+        text.push_str(&format!(
+            "  {} writable, or was a moment ago, so that new ledgers may name it: 'dirkeeper drain run' keeps it read-only\n",
+            left.writable.join(", ") + if left.writable.len() == 1 { " is" } else { " are" }
         ));
     }
     if left.held != 0 {
@@ -261,6 +284,7 @@ mod tests {
             added: 1,
             unreadable,
             lacking: vec![11, 12],
+            writable: vec!["bk1:3181".to_owned()],
         };
         let nothing = Left {
             held: 2,
@@ -278,6 +302,7 @@ mod tests {
           5 ledgers name them, and 1 of them have a task only now
           the metadata of 1 ledgers is not understood, and may name them: 7 (format 4)
           BookKeeper waits to replicate 2 ledgers because of them: 11, 12
+          bk1:3181 is writable, or was a moment ago, so that new ledgers may name it: 'dirkeeper drain run' keeps it read-only
           2 ledgers are moved, and kept for readers until --readers-safe
         not safe to stop: bk1:3181
           2 ledgers are moved, and kept for readers until --readers-safe

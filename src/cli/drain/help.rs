@@ -6,7 +6,7 @@ Move everything off running bookies, so that they can be taken away in batches.
 A job makes its bookies read-only, copies what they hold byte for byte to others, reads it back there, and only then names those \
 in the metadata, one ledger after the other under the lock that BookKeeper's own replication respects. The bookies serve \
 reads all the time; no ledger is fenced, and no writer fails. Everything of a job is kept in ZooKeeper: it can be \
-worked on by as many machines as wanted, and goes on wherever one was killed. Nothing is changed without --execute.";
+worked on by as many machines as wanted, and goes on wherever one was killed. Nothing is changed without --execute; only 'set' acts at once.";
 
 pub(in crate::cli) const DRAIN_END: &str = "\
 Examples:
@@ -34,7 +34,8 @@ Examples:
   dirkeeper drain plan --bookies bk1:3181
   dirkeeper drain plan --bookies bk1:3181,bk2:3181 --max-bytes-per-second 50MiB --output json
 
-Exit codes: 0 nothing is in the way, 1 something is.";
+Exit codes: 0 nothing is in the way, 1 something is, 64 it is not said where ZooKeeper is, 69 it is not reachable, 77 not permitted, 78 \
+what is configured cannot be used.";
 
 pub(super) const START: &str = "\
 Begin a job: make the bookies read-only and write down what is to be moved.
@@ -52,23 +53,24 @@ Examples:
       Topics that keep a ledger open are unloaded
   dirkeeper drain start --bookies bk1:3181 --admin bk1:3181=http://10.0.0.1:8000 --execute
 
-Exit codes: 0 started, 1 something is in the way.";
+Exit codes: 0 started, 1 something is in the way, 69 ZooKeeper or an admin server not reachable.";
 
 pub(super) const RUN: &str = "\
 Work on a job, here; as many may work on it as wanted.
 
 Takes one task after the other: locks the ledger, copies, reads back, changes the metadata, lets go. Where a writer has not left yet \
-it waits. Meanwhile it keeps the bookies read-only, also through their restarts. It ends when no task is left, and can be \
-stopped and started at any time.";
+it waits. Meanwhile it keeps the bookies read-only, also through their restarts. It ends when no task is left, or only failed \
+ones, which the next one tries again; with --reader-gate per-ledger after 'drain finish'. It can be stopped and started at any time.";
 
 pub(super) const RUN_END: &str = "\
 Examples:
   dirkeeper drain run --execute
   dirkeeper drain run --job d-0123abcd --workers 16 --execute
+  dirkeeper drain run --execute --textfile /var/lib/prometheus/node-exporter/dirkeeper_drain.prom
   dirkeeper drain run --until-waiting --execute
       End when only ledgers are left whose writers have to be waited for
 
-Exit codes: 0 no task is left, 1 some are: it says which and why.";
+Exit codes: 0 no task is left, 1 some are: it says which and why, 64 a flag does not fit to the job, 69 ZooKeeper not reachable.";
 
 pub(super) const STATUS: &str = "\
 Say what is left, and why.
@@ -85,7 +87,7 @@ Examples:
 Exit codes: 0 no task is left, 1 it goes on, 2 it is blocked: what is left cannot be done, or nobody works on it.";
 
 pub(super) const SET: &str = "\
-Change the limits of a running job. Workers hear of it at once.";
+Change the limits of a running job. Workers hear of it at once. What is not given stays as it is.";
 
 pub(super) const SET_END: &str = "\
 Examples:
@@ -112,7 +114,7 @@ were stopped, their cookies and then the job are deleted.";
 pub(super) const FINISH_END: &str = "\
 Examples:
   dirkeeper drain finish --job d-0123abcd --readers-safe --execute
-      Safe to stop
+      Safe to stop: this first, then the bookies' end, then the next one
   dirkeeper drain finish --job d-0123abcd --delete-cookies --execute
       After they were stopped
 

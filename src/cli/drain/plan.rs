@@ -88,6 +88,8 @@ pub(super) async fn look(
         survey: &survey,
         jobs: &jobs,
         readers_are_safe: what.readers_refresh || gate == ReaderGate::PerLedger,
+        keeps_ledgers: gate == ReaderGate::PerLedger,
+        alive: &alive,
         sasl: &around.sasl,
     });
     Ok(Plan {
@@ -114,6 +116,16 @@ impl Plan {
             true => Exit::Ok,
             false => Exit::FAILED,
         }
+    }
+
+    /// How long it takes at the limit: of the source with the most, or of all that takes it together.
+    fn seconds(&self) -> Option<u64> {
+        let limit = self.limits.max_bytes_per_second;
+        let targets = self.around.targets(&self.bookies);
+        let count = targets.iter().filter(|one| one.is_writable).count() as u64;
+        let taking = self.survey.bytes().checked_div(limit.saturating_mul(count));
+        let giving = self.survey.time_at(limit)?.as_secs();
+        Some(giving.max(taking.unwrap_or_default()))
     }
 
     pub(super) fn human(&self) -> String {
@@ -159,11 +171,11 @@ impl Plan {
             ));
         }
         let limit = self.limits.max_bytes_per_second;
-        match survey.time_at(limit) {
-            Some(time) => text.push_str(&format!(
-                "at {} a second from each bookie that takes {}\n",
+        match self.seconds() {
+            Some(seconds) => text.push_str(&format!(
+                "at {} a second from and to each bookie that takes {}\n",
                 bytes_text(limit),
-                span(time.as_secs())
+                span(seconds)
             )),
             None => text.push_str("bytes a second are not limited\n"),
         }
@@ -205,7 +217,7 @@ impl Plan {
             "openLedgers": survey.open.count,
             "ledgersInRecovery": survey.in_recovery.count,
             "maxBytesPerSecond": self.limits.max_bytes_per_second,
-            "seconds": survey.time_at(self.limits.max_bytes_per_second).map(|time| time.as_secs()),
+            "seconds": self.seconds(),
             "sources": sources.collect::<Vec<_>>(),
             "targets": targets.collect::<Vec<_>>(),
             "silent": self.around.silent,

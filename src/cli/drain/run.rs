@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::process;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -16,16 +16,18 @@ use crate::app;
 use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
+use crate::cli::textfile::Textfile;
 use crate::cluster::broker::{BrokerOptions, Brokers, TopicName};
 use crate::cluster::store::Link;
 use crate::drain::around::look;
-use crate::drain::hold::{Admins, Hold};
-use crate::drain::job::{Job, Limits, OpenLedgers, Phase, Status};
+use crate::drain::hold::{Admins, Hold, HoldError};
+use crate::drain::job::{Job, JobError, Limits, OpenLedgers, Phase, ReaderGate, Status};
 use crate::drain::plan::place::Target;
 use crate::drain::worker::{self, MEMORY, Outcome, Progress, WorkError, Worker};
 use crate::health::moment::Elapsed;
 use crate::health::words::bytes_text;
 use crate::http_client::Authorities;
+use crate::metrics::{DrainFacts, render_drain};
 
 /// Between two looks whether the bookies are still read-only: one that restarted takes writes until then.
 const HOLD: Duration = Duration::from_secs(5);
@@ -33,6 +35,12 @@ const HOLD: Duration = Duration::from_secs(5);
 /// Between two questions for space: what this and other workers give bookies is known meanwhile only as far as this one gave
 /// it.
 const SPACE: Duration = Duration::from_secs(60);
+
+/// Between two files of metrics: more often than they are read.
+const PUBLISH: Duration = Duration::from_secs(10);
+
+/// Whether each bookie was read-only at the last look.
+type Held = Mutex<BTreeMap<String, bool>>;
 
 /// `drain run`: 0 when no task is left.
 pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
@@ -48,6 +56,13 @@ pub(super) fn run(arguments: &RunArguments) -> Result<Exit, Failure> {
                 job.id
             ))?;
             return Ok(Exit::Ok);
+        }
+        if arguments.until_waiting && job.reader_gate == ReaderGate::PerLedger {
+            let error = anyhow::anyhow!(
+                "job {} keeps moved ledgers for readers, which ends with the last worker",
+                job.id
+            );
+            return Err(Failure::new(Exit::Usage, error).remedy("leave out --until-waiting"));
         }
         let brokers = brokers(arguments, &job)?;
         let mut hand = Hand::new()?;
@@ -111,6 +126,7 @@ async fn work(
     let (progress, seen) = watch::channel(Progress::default());
     let worker = worker_of(cluster, arguments, known, limits);
     let admins: Admins = arguments.admins.iter().cloned().collect();
+    let held = Mutex::new(BTreeMap::new());
     let (stop, stopped) = watch::channel(false);
     let asked = async {
         let mut stopped = stopped;
@@ -120,11 +136,12 @@ async fn work(
     let worker = worker::run(job, worker, asked, &progress);
     let beside = async {
         tokio::join!(
-            hold(cluster, job, &admins),
+            hold(cluster, job, &admins, &held),
             ask_space(cluster, job, &targets),
             follow(cluster, job, &of_job_limits),
             hand_on(followed, &ours, arguments),
             unload(cluster, job, brokers),
+            publish(cluster, job, arguments, &seen, &held),
         );
     };
     tokio::pin!(worker);
@@ -212,10 +229,11 @@ async fn hand_on(
 }
 
 /// A bookie forgets the order when it restarts, and when one of its own disks was full and is not any more.
-async fn hold(cluster: &Cluster, job: &Job, admins: &Admins) {
+async fn hold(cluster: &Cluster, job: &Job, admins: &Admins, held: &Held) {
     let hold = Hold {
         store: &*cluster.store,
         place: &cluster.place,
+        jobs: &cluster.jobs,
         job: &job.id,
         admins,
         clock: &cluster.clock,
@@ -229,13 +247,17 @@ async fn hold(cluster: &Cluster, job: &Job, admins: &Admins) {
             continue;
         }
         for bookie in &job.bookies {
-            match hold.enter(bookie).await {
+            let entered = hold.enter(bookie).await;
+            lock(held).insert(bookie.clone(), entered.is_ok());
+            match entered {
                 Ok(was_needed) => {
                     if was_needed {
                         tracing::warn!("{bookie} was writable, and is read-only again");
                     }
                     before.remove(bookie.as_str());
                 }
+                // The worker finds it out by itself.
+                Err(HoldError::Job(JobError::Phase { .. })) => {}
                 // Said once, and again when it is another.
                 Err(error) => {
                     let why = crate::report::text(&error);
@@ -301,6 +323,46 @@ async fn unload(cluster: &Cluster, job: &Job, brokers: Option<&Brokers>) {
             *first = now;
         }
     }
+}
+
+/// Writes the metrics, where they are wanted.
+async fn publish(
+    cluster: &Cluster,
+    job: &Job,
+    arguments: &RunArguments,
+    progress: &watch::Receiver<Progress>,
+    held: &Held,
+) {
+    let Some(path) = &arguments.textfile else {
+        return;
+    };
+    let file = Textfile::new(path, false);
+    let mut beats = interval(PUBLISH);
+    loop {
+        beats.tick().await;
+        let progress = progress.borrow().clone();
+        file.put(&render_drain(&DrainFacts {
+            job: job.id.clone(),
+            bookies: lock(held).clone().into_iter().collect(),
+            ledgers: progress.moved.ledgers,
+            fragments: progress.moved.fragments,
+            entries: progress.moved.entries,
+            bytes: progress.moved.bytes,
+            left: vec![
+                ("waiting", progress.waiting),
+                ("later", progress.later),
+                ("others", progress.busy),
+                ("held", progress.held),
+                ("failed", progress.failed),
+            ],
+            bad_replicas: progress.bad_replicas,
+            requests: cluster.paced.calls(),
+        }));
+    }
+}
+
+fn lock(held: &Held) -> MutexGuard<'_, BTreeMap<String, bool>> {
+    held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn line(progress: &Progress) -> String {

@@ -12,7 +12,9 @@ use crate::cli::block_on;
 use crate::cli::exit::{Exit, Failure};
 use crate::cli::terminal::print;
 use crate::drain::hold::{Admins, Hold, HoldError};
-use crate::drain::job::{Filled, Job, New, OpenLedgers, Phase, Progress, ReaderGate, fill};
+use crate::drain::job::{
+    Filled, Job, JobError, New, OpenLedgers, Phase, Progress, ReaderGate, fill,
+};
 
 /// `drain start`: 1 if something is in the way.
 pub(super) fn start(arguments: &StartArguments) -> Result<Exit, Failure> {
@@ -85,6 +87,7 @@ async fn hold(cluster: &Cluster, job: &Job, admins: &Admins) -> Result<(), HoldE
     let hold = Hold {
         store: &*cluster.store,
         place: &cluster.place,
+        jobs: &cluster.jobs,
         job: &job.id,
         admins,
         clock: &cluster.clock,
@@ -99,7 +102,9 @@ async fn hold(cluster: &Cluster, job: &Job, admins: &Admins) -> Result<(), HoldE
 
 fn of_hold(error: HoldError, job: &Job) -> Failure {
     let exit = match &error {
-        HoldError::Store { source, .. } => super::cluster::exit_of(source),
+        HoldError::Store { source, .. } | HoldError::Job(JobError::Store { source, .. }) => {
+            super::cluster::exit_of(source)
+        }
         HoldError::Admin { .. } | HoldError::Unchanged { .. } => Exit::Unavailable,
         _ => Exit::FAILED,
     };

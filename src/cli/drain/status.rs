@@ -78,6 +78,12 @@ async fn all(cluster: &Cluster, arguments: &StatusArguments) -> Result<(String, 
     for job in jobs {
         seen.push(read(cluster, job, arguments.top).await?);
     }
+    if seen.is_empty() && arguments.wait {
+        let error = anyhow::anyhow!("there is no job in this cluster to be waited for");
+        return Err(
+            Failure::new(Exit::FAILED, error).remedy("begin one with 'dirkeeper drain start'")
+        );
+    }
     let exit = seen.iter().map(Seen::exit).max_by_key(|exit| exit.code());
     let text = match arguments.output {
         Form::Human if seen.is_empty() => "no job in this cluster\n".to_owned(),
@@ -170,6 +176,8 @@ impl Seen {
                 Exit::Critical
             }
             _ if left == 0 && self.job.phase == Phase::Running => Exit::Ok,
+            // Its tasks are being written.
+            Phase::Starting => Exit::FAILED,
             _ if stuck => Exit::Critical,
             _ => Exit::FAILED,
         }
@@ -406,7 +414,7 @@ mod tests {
         let one = |status| (status, kind(&[("", &[1])], 0));
         let exits = [
             (Phase::Running, 0, vec![], Exit::Ok),
-            (Phase::Starting, 0, vec![], Exit::Critical),
+            (Phase::Starting, 0, vec![], Exit::FAILED),
             (Phase::Running, 0, vec![one(Status::Todo)], Exit::Critical),
             (Phase::Running, 1, vec![one(Status::Todo)], Exit::FAILED),
             (Phase::Running, 1, vec![one(Status::Failed)], Exit::Critical),

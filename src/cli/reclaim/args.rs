@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::help;
+use crate::cli::textfile;
 use crate::config::{PulsarMetadata, is_zookeeper};
 use crate::http_client::Url;
 use crate::reclaim::plan::class::Class;
@@ -326,7 +327,7 @@ pub struct RunArguments {
     #[arg(long)]
     pub execute: bool,
     /// Write metrics for node_exporter's textfile collector there; its name has to end with .prom
-    #[arg(long, value_name = "FILE", value_parser = parse_textfile)]
+    #[arg(long, value_name = "FILE", value_parser = textfile::parse)]
     pub textfile: Option<PathBuf>,
     /// Of which topics.
     #[command(flatten)]
@@ -392,8 +393,6 @@ enum Bad {
     NoTime,
     #[error("write http://HOST:PORT, for example http://broker:8080")]
     Url,
-    #[error("node_exporter reads only files that end with .prom")]
-    Textfile,
 }
 
 /// What is no ZooKeeper is said later, in one sentence with the exit code of a configuration that cannot be used.
@@ -483,12 +482,5 @@ fn parse_url(value: &str) -> Result<Url, Bad> {
     match url.scheme() {
         "http" | "https" => Ok(url),
         _ => Err(Bad::Url),
-    }
-}
-
-fn parse_textfile(value: &str) -> Result<PathBuf, Bad> {
-    match value.strip_suffix(".prom") {
-        Some(name) if !name.is_empty() && !name.ends_with('/') => Ok(value.into()),
-        _ => Err(Bad::Textfile),
     }
 }

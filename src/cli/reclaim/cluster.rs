@@ -339,12 +339,16 @@ fn state_dir(config: &ReclaimConfig) -> Result<PathBuf, Failure> {
 
 /// What went wrong with our own file.
 pub(super) fn of_state(error: StateError) -> Failure {
-    let exit = match error {
+    Failure::new(exit_of_state(&error), error)
+}
+
+/// The code of what is the matter with our own file, whoever came upon it.
+pub(super) fn exit_of_state(error: &StateError) -> Exit {
+    match error {
         StateError::InUse { .. } => Exit::Busy,
         StateError::Newer { .. } | StateError::Damaged { .. } => Exit::Data,
         StateError::Missing { .. } | StateError::File { .. } => Exit::Io,
-    };
-    Failure::new(exit, error)
+    }
 }
 
 fn not_supported(uri: &str) -> Failure {

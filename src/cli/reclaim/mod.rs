@@ -14,7 +14,6 @@ mod report;
 mod run;
 mod same;
 mod scan;
-mod textfile;
 mod trim;
 mod undo;
 

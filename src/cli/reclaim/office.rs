@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::args::ChoiceArguments;
-use super::cluster::{Cluster, of_state};
+use super::cluster::{Cluster, exit_of_state, of_state};
 use crate::app;
 use crate::cli::exit::{Exit, Failure};
 use crate::cluster::leader::{Leader, campaign};
@@ -227,14 +227,14 @@ pub(super) fn of_looking(error: &PreflightError) -> Exit {
         | PreflightError::NoInstance { .. }
         | PreflightError::OtherCluster { .. } => Exit::Config,
         PreflightError::Clocks { .. } => Exit::FAILED,
-        PreflightError::State(_) => Exit::Io,
+        PreflightError::State(error) => exit_of_state(error),
     }
 }
 
 /// Why marking or sweeping ended early.
 pub(super) fn of_stop(stop: Stop) -> Failure {
     let exit = match &stop {
-        Stop::State(_) => Exit::Io,
+        Stop::State(error) => exit_of_state(error),
         Stop::Store { source, .. } | Stop::Unanswered { source, .. } => exit_of(source),
         Stop::Layout(_) | Stop::Instance { .. } => Exit::Config,
         Stop::NotLeader
@@ -252,6 +252,7 @@ pub(super) fn of_stop(stop: Stop) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reclaim::state::StateError;
 
     fn ids(words: &[&str]) -> Vec<PulsarId> {
         let one = |word: &&str| {
@@ -293,6 +294,20 @@ mod tests {
         78 what is at zk://a:1=, zk://b:1= was made anew since the last scan read it
         78 the last scan did not read zk://c:1=, which earlier ones read
         ");
+    }
+
+    #[test]
+    fn a_damaged_file_is_bad_data_whoever_comes_upon_it() {
+        let damaged = || StateError::Damaged {
+            path: "reclaim.redb".into(),
+            what: "a mark".to_owned(),
+        };
+        let all = [
+            of_state(damaged()).exit,
+            of_stop(Stop::State(damaged())).exit,
+            of_preflight(PreflightError::State(damaged())).exit,
+        ];
+        assert_eq!(all.map(Exit::code), [65; 3]);
     }
 
     #[test]

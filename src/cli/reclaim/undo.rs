@@ -1,7 +1,7 @@
 //! `reclaim undo`: brings ledgers back, and says honestly how far.
 
 use super::args::{ChoiceArguments, UndoArguments};
-use super::cluster::Cluster;
+use super::cluster::{Cluster, exit_of_state};
 use super::form::{Cell, Column, Table};
 use super::mark::office;
 use super::office::{exit_of, rules};
@@ -40,7 +40,7 @@ fn exit(results: &Results) -> Exit {
         Err(UndoError::Store { source, .. } | UndoError::Unanswered { source, .. }) => {
             exit_of(source)
         }
-        Err(UndoError::State(_)) => Exit::Io,
+        Err(UndoError::State(source)) => exit_of_state(source),
         Err(_) => Exit::FAILED,
     };
     let worst = results.iter().map(|(_, result)| of(result));

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -20,12 +21,15 @@ use crate::cluster::memory::Memory;
 const LEDGER: u64 = 7;
 
 fn bookies() -> Bookies {
+    waiting(Limits::default().answer)
+}
+
+fn waiting(answer: Duration) -> Bookies {
     let store = Memory::new(Clock::manual()).connect();
     let limits = Limits {
-        waits: (
-            std::time::Duration::from_millis(1),
-            std::time::Duration::from_millis(1),
-        ),
+        answer,
+        waits: (Duration::from_millis(1), Duration::from_millis(1)),
+        rest: Duration::ZERO,
         ..Limits::default()
     };
     Bookies::new(Arc::new(store), "/ledgers", Clock::manual(), limits)
@@ -124,6 +128,36 @@ async fn an_add_whose_connection_ends_is_made_once_more() {
         std::mem::replace(&mut first, false).then_some(Reply::Close)
     });
     assert_eq!(bookie.add_entry(LEDGER, 3, &key, &raw).await, Ok(()));
+}
+
+#[tokio::test]
+async fn after_silence_nobody_knows_and_adding_again_is_harmless() {
+    let fake = Fake::start().await;
+    let bookie = waiting(Duration::from_millis(100)).get(fake.id());
+    let key = secret().master_key();
+    for (entry, silent, kept) in [(0, Reply::Silence, 0), (1, Reply::DoneInSilence, 2)] {
+        let raw = sealed(entry, b"payload");
+        fake.instead(move |_| Some(silent.clone()));
+        let silence = bookie.add_entry(LEDGER, entry, &key, &raw).await;
+        assert_eq!(told(silence), "there was no answer within 100ms");
+        assert_eq!(fake.entries(LEDGER).len(), kept);
+        fake.instead(|_| None);
+        bookie.add_entry(LEDGER, entry, &key, &raw).await.unwrap();
+        assert_eq!(bookie.read_entry(LEDGER, entry).await.unwrap(), raw);
+    }
+}
+
+#[tokio::test]
+async fn what_a_bookie_cannot_tell() {
+    let fake = Fake::start().await;
+    let bookie = waiting(Duration::from_millis(100)).get(fake.id());
+    fake.has_space(100, 40);
+    assert_eq!(told(bookie.space().await), "Space { total: 100, free: 40 }");
+    fake.put(LEDGER, 0, b"x".to_vec());
+    fake.has_no_lists();
+    let held = bookie.entries_held(LEDGER).await.unwrap_err();
+    assert!(!held.is_absent(), "{held}");
+    assert_eq!(bookie.read_entry(LEDGER, 0).await, Ok(b"x".to_vec()));
 }
 
 /// What a peer does with one connection on which TLS is asked for.

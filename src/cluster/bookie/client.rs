@@ -281,7 +281,8 @@ impl Bookie {
 
     /// Gives it an entry, raw, of a ledger with that key (`ledger::Secret::master_key`), and waits until it is on its disk. It
     /// takes it also if the ledger is fenced (`RECOVERY_ADD`), and never if it is itself read-only: the request has no
-    /// priority. A bookie checks no digest; the same entry again does no harm.
+    /// priority. A bookie checks no digest; the same entry again does no harm. Where it has too much to do it is not asked again here:
+    /// each try is the whole entry, which only the caller knows to be within its share.
     ///
     /// # Errors
     /// There is no answer, and it may have the entry or may yet take it; or it says why not.
@@ -367,7 +368,7 @@ impl Bookie {
         let mut waits = Backoff::new(first, longest);
         for _ in 1..TRIES {
             let response = self.ask_once(question).await?;
-            if response.status != Some(BUSY) {
+            if response.status != Some(BUSY) || matches!(question, Question::Add { .. }) {
                 return Ok(response);
             }
             sleep(waits.next_wait(fastrand::f64())).await;

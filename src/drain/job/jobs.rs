@@ -29,6 +29,7 @@ pub(super) const LIMITS: &str = "limits";
 pub(super) const TASKS: &str = "tasks";
 pub(super) const WORKERS: &str = "workers";
 pub(super) const MOVED: &str = "moved";
+pub(super) const ORDERS: &str = "orders";
 
 /// Why something about a job is not known, or not done.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -196,7 +197,7 @@ impl Jobs {
             made(top.clone(), document::write(job)),
             made(format!("{top}/{LIMITS}"), document::write(limits)),
         ];
-        for below in [TASKS, WORKERS, MOVED] {
+        for below in [TASKS, WORKERS, MOVED, ORDERS] {
             ops.push(made(format!("{top}/{below}"), Vec::new()));
         }
         for shard in 0..=u8::MAX {
@@ -417,7 +418,7 @@ impl Jobs {
         for shard in 0..=u8::MAX {
             self.delete_below(&tasks::shard_path(&top, shard)).await?;
         }
-        for below in [TASKS, WORKERS, MOVED] {
+        for below in [TASKS, WORKERS, MOVED, ORDERS] {
             self.delete_below(&format!("{top}/{below}")).await?;
         }
         // The job itself goes last, so that what is left is found again.

@@ -6,6 +6,7 @@ mod document;
 mod enumerate;
 mod jobs;
 mod mirror;
+mod orders;
 mod tasks;
 #[cfg(test)]
 mod tests;

@@ -340,6 +340,14 @@ impl Tasks {
         }
     }
 
+    /// The step of a transaction that fails where a task is not the one that was read.
+    pub(in crate::drain) fn unchanged_step(&self, stored: &Stored) -> Op {
+        Op::Check {
+            path: self.path(stored.task.ledger),
+            version: stored.version,
+        }
+    }
+
     /// The step of a transaction that takes a task away.
     pub(in crate::drain) fn done_step(&self, stored: &Stored) -> Op {
         Op::Delete {

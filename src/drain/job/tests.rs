@@ -143,6 +143,7 @@ async fn what_stands_in_the_store() {
     /ID/limits {"version":1,"maxBytesPerSecond":100,"maxRequestsPerSecond":200,"workers":8}
     /ID/moved
     /ID/moved/h-1 {"version":1,"ledgers":0,"fragments":0,"bytes":0,"entries":0}
+    /ID/orders
     /ID/tasks
     /ID/tasks/71
     /ID/tasks/71/0000000000000070001 {"version":1,"ledger":70001,"status":"copying","fragments":[{"first":0,"index":1,"old":"a:1","new":"c:1","copiedTo":63}],"tries":1,"bytes":0}

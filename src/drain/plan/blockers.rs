@@ -13,6 +13,11 @@ use super::survey::{Fragment, Listed, Survey};
 /// writing meanwhile.
 const SPACE_TENTHS: u64 = 12;
 
+/// Ledgers that stay locked at most. When a session ends, ZooKeeper writes the paths of all that ends with it into one transaction,
+/// and servers that read one of more than a megabyte do not start again (ZOOKEEPER-4306); these are half of it. BookKeeper's replication
+/// workers list all locks in one answer, too.
+const MOST_KEPT: u64 = 10_000;
+
 /// Ids named in a sentence.
 const NAMED: usize = 10;
 
@@ -34,6 +39,10 @@ pub struct Preflight<'a> {
     /// Readers that keep a ledger's old bookies in memory are no matter: all are known to read changed metadata, or the source
     /// keeps each ledger until its owner was unloaded (`--reader-gate per-ledger`).
     pub readers_are_safe: bool,
+    /// Each ledger stays locked until the job is finished.
+    pub keeps_ledgers: bool,
+    /// Bookies that are registered, writable or not.
+    pub alive: &'a BTreeSet<String>,
     /// Bookies that want SASL before they answer.
     pub sasl: &'a BTreeSet<String>,
 }
@@ -47,6 +56,9 @@ pub enum Blocker {
     /// Nobody is called so.
     #[error("{} not known to this cluster, neither by a cookie nor by a registration: look at the spelling and the port", listed(.0, "is", "are"))]
     Unknown(Vec<String>),
+    /// They do not run.
+    #[error("{} not registered: a bookie is emptied while it runs; start it, or let BookKeeper's own recovery replace what it held", listed(.0, "is", "are"))]
+    Absent(Vec<String>),
     /// No bookie would be left.
     #[error("all bookies of the cluster are named: add others first")]
     All,
@@ -102,6 +114,16 @@ pub enum Blocker {
         "{} fragments have two replicas on the named bookies, ledger {}, and the brokers are not known to read changed metadata: empty one bookie after the other, or use --reader-gate per-ledger", .0.count, fragments(.0)
     )]
     Readers(Listed<Fragment>),
+    /// More locks than a session should have.
+    #[error(
+        "{0} ledgers would stay locked for readers until the job is finished, and ZooKeeper bears no more than {MOST_KEPT} of them: empty fewer bookies at once, or take brokers that read changed metadata and say --readers-refresh"
+    )]
+    Keeps(u64),
+    /// Nobody says that it has space.
+    #[error(
+        "none of the {0} writable bookies that stay says how much space it has, so none can be chosen"
+    )]
+    Silent(usize),
     /// Bookies that do not answer us.
     #[error("{} SASL, which is not spoken here: no entry can be copied", listed(.0, "wants", "want"))]
     Sasl(Vec<String>),
@@ -126,6 +148,14 @@ pub fn blockers(seen: &Preflight<'_>) -> Vec<Blocker> {
     let unknown: Vec<_> = drained.difference(seen.known).cloned().collect();
     if !unknown.is_empty() {
         found.push(Blocker::Unknown(unknown));
+    }
+    let known = drained.intersection(seen.known);
+    let absent: Vec<_> = known
+        .filter(|id| !seen.alive.contains(*id))
+        .cloned()
+        .collect();
+    if !absent.is_empty() {
+        found.push(Blocker::Absent(absent));
     }
     let all = seen.known.is_subset(drained);
     if all {
@@ -153,6 +183,9 @@ pub fn blockers(seen: &Preflight<'_>) -> Vec<Blocker> {
     if !survey.short.some.is_empty() {
         found.push(Blocker::Short(survey.short.clone()));
     }
+    if seen.keeps_ledgers && MOST_KEPT < survey.ledgers {
+        found.push(Blocker::Keeps(survey.ledgers));
+    }
     if !seen.readers_are_safe && !survey.doubled.some.is_empty() {
         found.push(Blocker::Readers(survey.doubled.clone()));
     }
@@ -174,6 +207,11 @@ fn room(seen: &Preflight<'_>, racks: &Racks) -> Vec<Blocker> {
     let is_few = |left: usize, needed: u32| left < needed as usize;
     if is_few(left, needed) {
         found.push(Blocker::TooFew { left, needed });
+    }
+    if 0 < left && 0 < seen.survey.ledgers && stay().all(|one| one.total == 0) {
+        // That there is no space says less.
+        found.push(Blocker::Silent(left));
+        return found;
     }
     let mut groups = BTreeMap::<Option<&str>, Wanted>::new();
     for (bookie, source) in &seen.survey.sources {

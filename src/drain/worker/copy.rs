@@ -172,13 +172,20 @@ impl Copier {
     pub(super) async fn copy(self: &Arc<Copier>, transfers: &[Transfer]) -> Copied {
         let mut running = JoinSet::new();
         let mut end = Ended::default();
-        let window = Arc::new(Semaphore::new(WINDOW));
+        // Where nobody knows how large entries are, the first is read alone, and twice as many after each turn: a window of
+        // large ones would be read before they are counted.
+        let mut width = if self.is_measured() { WINDOW } else { 1 };
+        let window = Arc::new(Semaphore::new(width));
         for transfer in transfers {
             let mut ids = transfer.what.entries(&self.metadata).peekable();
             let mut is_first = true;
             while let Some(entry) = ids.next() {
                 while let Some(done) = running.try_join_next() {
                     self.note(&mut end, done).await;
+                    if width < WINDOW {
+                        window.add_permits(1);
+                        width += 1;
+                    }
                 }
                 if end.later.is_some() {
                     break;
@@ -211,10 +218,13 @@ impl Copier {
         self.largest.load(Ordering::Relaxed)
     }
 
+    fn is_measured(&self) -> bool {
+        0 < self.metadata.length
+    }
+
     fn is_read_back(&self, entry: u64) -> bool {
-        let is_known = 0 < self.metadata.length;
         self.verify_all
-            || !is_known
+            || !self.is_measured()
             || self.metadata.length <= WHOLE
             || fastrand::Rng::with_seed(self.seed ^ entry).u64(..ONE_OF) == 0
     }

@@ -357,11 +357,13 @@ impl Work<'_> {
             data: bytes,
             version: Some(read.version),
         };
-        let ops = [lock.check(), set];
+        // A lock of another of us is in the same version, and its owner has saved the task.
+        let ours = [lock.check(), self.shared.tasks.unchanged_step(&read.stored)];
+        let ops = [&ours[..], &[set]].concat();
         let made = answered(self.shared.store.multi(&ops)).await;
         match made {
             Ok(()) => {}
-            Err(StoreError::Step { at: 0, .. }) => {
+            Err(StoreError::Step { at, .. }) if at < ours.len() => {
                 self.lock = None;
                 return Ok(Next::Again);
             }
@@ -467,6 +469,9 @@ impl Work<'_> {
     async fn hold(&mut self, mut read: Read) -> Result<Next<()>, WorkError> {
         let shared = self.shared;
         let is_new = read.stored.task.status != Status::Held;
+        if !is_new && shared.held.is_yielded(self.ledger) {
+            return Ok(Next::End(End::Held { is_new }));
+        }
         let lock = match self.lock.take() {
             Some(lock) => lock,
             None => {

@@ -12,7 +12,6 @@ mod ledger;
 mod replica;
 mod report;
 mod says;
-pub mod targets;
 #[cfg(test)]
 mod tests;
 
@@ -31,10 +30,12 @@ pub use report::Report;
 use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::cluster::bookie::Bookies;
+use crate::cluster::lacking;
 use crate::cluster::ledger::{Layout, Secret};
 use crate::cluster::store::{Link, MetaStore, StoreError};
 use crate::drain::failpoint::Failpoints;
 use crate::drain::job::{Job, JobError, Jobs, Limits, Moved, Phase, ReaderGate, Tasks};
+use crate::drain::lock::answered;
 use crate::drain::plan::place::{Load, Target};
 use crate::drain::throttle::Throttle;
 use copy::{Counts, Room};
@@ -52,6 +53,9 @@ const MOST_LEDGERS: u32 = 256;
 
 /// How long a store may be out of reach: an election or a rolling restart of its servers is over by then.
 const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Ledgers that BookKeeper waits to replicate and that are made way for: as many as one job keeps.
+const MOST_LACKING: usize = 10_000;
 
 /// Between two passes over what has to wait: at first, and at last, when nothing changes.
 const LOOKS: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(60));
@@ -236,6 +240,18 @@ impl Shared {
         });
     }
 
+    /// Gives those locks back that are in the way of BookKeeper's own replication: to have enough replicas comes before readers
+    /// that still ask the old bookies.
+    async fn yield_locks(&self) {
+        if !self.spares_readers {
+            return;
+        }
+        match answered(lacking(&*self.store, &self.ledgers_root, MOST_LACKING)).await {
+            Ok(ledgers) => self.held.yield_to(ledgers.into_iter().collect()).await,
+            Err(error) => tracing::debug!("it is not known what BookKeeper replicates: {error}"),
+        }
+    }
+
     /// Waits until the store can be asked; not for ever.
     async fn in_reach(&self) -> bool {
         let mut link = self.store.link();
@@ -323,6 +339,9 @@ struct Failed {
     named: Vec<(u64, String)>,
 }
 
+/// A ledger, and what became of it.
+type Worked = (u64, Result<End, WorkError>);
+
 /// What a pass met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Met {
@@ -337,17 +356,18 @@ impl Passes<'_> {
     async fn run(mut self) -> Result<Failed, WorkError> {
         let mut waits = Backoff::new(LOOKS.0, LOOKS.1);
         loop {
+            // What changes while the pass goes on counts too.
+            let mut link = self.shared.store.link();
+            link.mark_unchanged();
             let met = self.pass().await?;
             let rest = met.busy + met.later + met.held;
             let is_all = rest == 0 && (met.waiting == 0 || self.until_waiting);
-            if is_all || (0 < met.held && self.is_finished().await?) {
+            if is_all || self.is_finished().await? {
                 return Ok(self.failed);
             }
             if 0 < met.done {
                 waits.reset();
             }
-            let mut link = self.shared.store.link();
-            link.mark_unchanged();
             tokio::select! {
                 () = sleep(waits.next_wait(fastrand::f64())) => {}
                 // What is held goes with the session, and is to be locked again at once.
@@ -356,15 +376,20 @@ impl Passes<'_> {
         }
     }
 
-    /// Nothing has to be held any more.
+    /// Nothing has to be held or waited for any more. A job that was given up is an error: what only waits asks for nothing by
+    /// which that would be noticed.
     async fn is_finished(&self) -> Result<bool, WorkError> {
         self.shared.tasks.forget_phase();
         match self.shared.tasks.check().await {
             Ok(_) => Ok(false),
-            Err(JobError::Phase {
-                phase: Phase::Finished,
-                ..
-            }) => Ok(true),
+            // One that is forgotten was over.
+            Err(
+                JobError::Phase {
+                    phase: Phase::Finished,
+                    ..
+                }
+                | JobError::NoJob { .. },
+            ) => Ok(true),
             Err(error) => match WorkError::from(error) {
                 // Whoever reads the tasks next waits for the store.
                 WorkError::Store(error) if error.is_open() => Ok(false),
@@ -376,6 +401,7 @@ impl Passes<'_> {
     async fn pass(&mut self) -> Result<Met, WorkError> {
         let mut met = Met::default();
         self.held.clear();
+        self.shared.yield_locks().await;
         let mut running = JoinSet::new();
         let mut shards: Vec<u8> = (0..=u8::MAX).collect();
         fastrand::shuffle(&mut shards);
@@ -433,7 +459,7 @@ impl Passes<'_> {
 
     fn ended(
         &mut self,
-        ended: Option<Result<(u64, Result<End, WorkError>), tokio::task::JoinError>>,
+        ended: Option<Result<Worked, tokio::task::JoinError>>,
         met: &mut Met,
     ) -> Result<(), WorkError> {
         let Some(ended) = ended else {

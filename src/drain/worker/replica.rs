@@ -13,11 +13,11 @@ use crate::clock::Clock;
 use crate::cluster::bookie::{Bookie, BookieError, Bookies, Code, Held};
 use crate::drain::throttle::{Line, Throttle, Way};
 
-/// How often a bookie is asked that says each time, after the client's own tries, that it has too much to do.
-const BUSY_TRIES: usize = 6;
+/// How often a bookie is asked that says each time that it has too much to do; where it is read from, after the client's own tries.
+const BUSY_TRIES: usize = 8;
 
 /// The first wait between them, and the longest: half a minute in all.
-const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+const BUSY_WAITS: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 
 /// How long the first list of entries of a bookie is waited for: most bookies of Pulsar's never answer, and those that
 /// do answer from memory.
@@ -103,7 +103,9 @@ impl Replica {
         about: usize,
     ) -> Result<Vec<u8>, BookieError> {
         self.read.take(about).await;
-        let told = self.asked(|| self.bookie.read_entry(ledger, entry)).await;
+        let told = self
+            .asked(0, || self.bookie.read_entry(ledger, entry))
+            .await;
         let bytes = told.as_ref().map_or(0, Vec::len);
         if about < bytes {
             self.read.add(bytes - about);
@@ -122,8 +124,8 @@ impl Replica {
         raw: &[u8],
     ) -> Result<(), BookieError> {
         self.write.take(raw.len()).await;
-        self.asked(|| self.bookie.add_entry(ledger, entry, key, raw))
-            .await
+        let add = || self.bookie.add_entry(ledger, entry, key, raw);
+        self.asked(raw.len(), add).await
     }
 
     /// Which entries it has; none where it does not say.
@@ -153,7 +155,8 @@ impl Replica {
         }
     }
 
-    async fn asked<T, F>(&self, ask: impl Fn() -> F) -> Result<T, BookieError>
+    /// Asks until it has time. What has so many bytes is sent to it each time.
+    async fn asked<T, F>(&self, sent: usize, ask: impl Fn() -> F) -> Result<T, BookieError>
     where
         F: Future<Output = Result<T, BookieError>>,
     {
@@ -169,6 +172,9 @@ impl Replica {
                 }
             }
             sleep(waits.next_wait(fastrand::f64())).await;
+            if 0 < sent {
+                self.write.take(sent).await;
+            }
         }
         Err(BookieError::Status(Code::TooManyRequests))
     }

@@ -29,8 +29,10 @@ pub(super) struct Says<'a> {
     /// The bytes at the beat before, and when that was.
     before: (u64, Duration),
     written: Moved,
-    /// Workers of the job, this one among them.
-    workers: u64,
+    /// Workers of the job, this one among them; none before that is known, and before the others know of this one.
+    workers: Option<u64>,
+    /// It said that it works, a beat ago.
+    is_known: bool,
 }
 
 impl<'a> Says<'a> {
@@ -58,7 +60,8 @@ impl<'a> Says<'a> {
             },
             before: (0, now.elapsed),
             written: Moved::default(),
-            workers: 1,
+            workers: None,
+            is_known: false,
         }
     }
 
@@ -71,8 +74,14 @@ impl<'a> Says<'a> {
         }
         // Who cannot look keeps the part it had.
         if let Ok(Ok(workers)) = timeout(ANSWER, self.jobs.workers(job)).await {
-            self.workers = workers.len().max(1) as u64;
+            let count = workers.len() as u64;
+            let is_alone = workers.iter().all(|(other, _)| other == name);
+            // The others take less from their next look on.
+            if is_alone || self.is_known {
+                self.workers = Some(count.max(1));
+            }
         }
+        self.is_known = matches!(said, Ok(Ok(())));
         self.take_part(share);
     }
 
@@ -81,7 +90,7 @@ impl<'a> Says<'a> {
         (self.pace)(limits.max_requests_per_second);
         let part = match limits.max_bytes_per_second {
             0 => 0,
-            limit => (limit / self.workers).max(1),
+            limit => self.workers.map_or(1, |workers| (limit / workers).max(1)),
         };
         share.send_if_modified(|share| std::mem::replace(share, part) != part);
     }

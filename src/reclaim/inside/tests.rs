@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::clock::Clock;
 use crate::cluster::bookie::Limits;
-use crate::cluster::bookie::fake::Fake;
+use crate::cluster::bookie::fake::{Asked, Fake, Reply};
 use crate::cluster::ledger::{DigestType, Segment};
 use crate::cluster::memory::Memory;
 
@@ -153,6 +153,22 @@ async fn a_damaged_entry_is_read_elsewhere_and_an_unsure_one_is_not_called_absen
     stage.bookies[2].fail(507);
     // Entry 1 is on b and c; b has none.
     insta::assert_snapshot!(stage.told(stage.read(1).await), @"entry 1 of ledger 7 cannot be read: c: it answered EUNKNOWNLEDGERSTATE");
+}
+
+#[tokio::test]
+async fn a_bookie_that_lost_an_entry_or_makes_it_up_is_not_believed() {
+    let stage = stage().await;
+    stage.write(0..1);
+    stage.bookies[0].lose(LEDGER, 0);
+    assert_eq!(stage.read(0).await, Ok(Some(payload(0))));
+    stage.bookies[1].instead(|asked| {
+        let is_read = matches!(asked, Asked::Read { .. });
+        is_read.then(|| Reply::Body(b"something".to_vec()))
+    });
+    insta::assert_snapshot!(stage.told(stage.read(0).await), @"entry 0 of ledger 7 cannot be read: b: it has 9 bytes, too few for an entry");
+    stage.bookies[1].lose(LEDGER, 0);
+    stage.bookies[1].instead(|_| None);
+    assert_eq!(stage.read(0).await, Ok(None));
 }
 
 #[tokio::test]

@@ -328,22 +328,7 @@ impl<'a> Scan<'a> {
             sources: described(sources, &clusters, options),
             ..Running::default()
         };
-        let running = state.running_scan()?.filter(|running| {
-            let age = now - running.started;
-            running.is_of(&fresh) && (0..=RESUMABLE_FOR).contains(&age)
-        });
-        let resumed = running.is_some();
-        let running = match running {
-            Some(running) => running,
-            None => {
-                let fresh = Running {
-                    started: now,
-                    ..fresh
-                };
-                state.begin_scan(&fresh, &owners::tops(sources.pulsars))?;
-                fresh
-            }
-        };
+        let (running, resumed) = running(state, fresh, sources.pulsars, now)?;
         Ok(Scan {
             state,
             sources,
@@ -511,6 +496,28 @@ impl<'a> Scan<'a> {
             all,
         });
     }
+}
+
+/// The scan that was interrupted, if it is to be gone on with, or a fresh one; and which it is.
+fn running(
+    state: &State,
+    fresh: Running,
+    pulsars: &[Pulsar],
+    now: Millis,
+) -> Result<(Running, bool), ScanError> {
+    let interrupted = state.running_scan()?.filter(|running| {
+        let age = now - running.started;
+        running.is_of(&fresh) && (0..=RESUMABLE_FOR).contains(&age)
+    });
+    if let Some(interrupted) = interrupted {
+        return Ok((interrupted, true));
+    }
+    let fresh = Running {
+        started: now,
+        ..fresh
+    };
+    state.begin_scan(&fresh, &owners::tops(pulsars))?;
+    Ok((fresh, false))
 }
 
 /// What a scan that goes on has to have in common with the one that was interrupted.

@@ -90,6 +90,8 @@ pub(super) struct World {
     pub(super) undeleted: Vec<(usize, LedgerId)>,
     pub(super) foreign: BTreeSet<LedgerId>,
     pub(super) made: Vec<LedgerId>,
+    /// Whom those of brokers were made for.
+    pub(super) made_for: BTreeMap<LedgerId, (Name, For)>,
     /// Not closed, and what they were made for.
     pub(super) open: BTreeMap<LedgerId, (Name, For)>,
     /// Lists as they once were.
@@ -137,6 +139,7 @@ impl World {
             undeleted: Vec::new(),
             foreign: BTreeSet::new(),
             made: Vec::new(),
+            made_for: BTreeMap::new(),
             open: BTreeMap::new(),
             backups: Vec::new(),
         };
@@ -204,6 +207,7 @@ impl World {
         self.next += 1;
         let id = self.next;
         self.made.push(id);
+        self.made_for.insert(id, (name, purpose));
         self.write_ledger(id, name, purpose);
         id
     }

@@ -161,7 +161,7 @@ impl Reclaimer {
             classes: Class::ALL.into(),
             confirmed: self.last.suspects.keys().copied().collect(),
             part: None,
-            allow_vanished: false,
+            allow_vanished: self.sweep.allow_vanished,
             execute: true,
         };
         self.with(failpoints, async |acting| {

@@ -332,6 +332,36 @@ impl World {
         self.write_list(name);
     }
 
+    /// Somebody names a ledger again whose owner is there. Not of a topic with a shadow, as above.
+    pub(in crate::reclaim) fn name_again(&mut self, id: LedgerId) {
+        let Some((name, purpose)) = self.made_for.get(&id).copied() else {
+            return;
+        };
+        let Some(topic) = self.topics.get_mut(&name).filter(|_| name.1 != 0) else {
+            return;
+        };
+        if purpose == For::List {
+            topic.moved.retain(|other| *other != id);
+            topic.list.push(id);
+            topic.list.sort_unstable();
+            topic.list.dedup();
+            self.write_list(name);
+        } else {
+            let which = match purpose {
+                For::Cursor(which) => which,
+                For::Bucket => "s",
+                _ => return,
+            };
+            match topic.cursors.get_mut(which) {
+                Some(cursor) if purpose == For::Bucket => cursor.buckets.push(id),
+                Some(cursor) if cursor.ledger.is_none() => cursor.ledger = Some(id),
+                _ => return,
+            }
+            self.write_cursor(name, which);
+        }
+        self.tally.add(Kind::NamedAgain, 1);
+    }
+
     /// Everything comes to rest: brokers die, topics are unloaded, shadows follow.
     pub(in crate::reclaim) fn rest(&mut self) {
         self.set_right();

@@ -25,6 +25,8 @@ pub(in crate::reclaim) enum Kind {
     /// A list comes back from a backup; its topic was gone before.
     Restored,
     OwnerBack,
+    /// By its owner, in the moment before it is deleted.
+    NamedAgain,
     BrokerDied,
     TopicDeleted,
     NamespaceDeleted,
@@ -42,7 +44,7 @@ pub(in crate::reclaim) enum Kind {
 }
 
 impl Kind {
-    pub(in crate::reclaim) const ALL: [(Kind, &'static str); 30] = [
+    pub(in crate::reclaim) const ALL: [(Kind, &'static str); 31] = [
         (Kind::Scan, "scans"),
         (Kind::SnapshotScan, "scans of snapshots"),
         (Kind::Marked, "marks"),
@@ -61,6 +63,7 @@ impl Kind {
         (Kind::WrongClock, "wrong clocks refused"),
         (Kind::Restored, "lists restored"),
         (Kind::OwnerBack, "of owners that were gone"),
+        (Kind::NamedAgain, "ledgers named again"),
         (Kind::BrokerDied, "brokers died"),
         (Kind::TopicDeleted, "topics deleted"),
         (Kind::NamespaceDeleted, "namespaces deleted"),

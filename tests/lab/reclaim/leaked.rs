@@ -48,12 +48,26 @@ pub(super) fn watched(pulsar: &Pulsar) -> BTreeMap<String, String> {
             .iter()
             .any(|moving| path.starts_with(moving))
     });
+    without_empty_folders(&mut nodes);
     for rest in nodes.values_mut() {
         // The number of children of a folder says nothing that its children do not.
         let fields: Vec<&str> = rest.split('\t').collect();
         *rest = [&fields[..5], &fields[6..]].concat().join("\t");
     }
     nodes
+}
+
+/// ZooKeeper takes the folders that brokers make away some time after they became empty (container nodes).
+fn without_empty_folders(nodes: &mut BTreeMap<String, String>) {
+    let mut above = BTreeSet::new();
+    for (path, _) in nodes.iter().filter(|(_, rest)| !data(rest).is_empty()) {
+        above.extend(
+            path.match_indices('/')
+                .map(|(end, _)| path[..end].to_owned()),
+        );
+        above.insert(path.clone());
+    }
+    nodes.retain(|path, _| above.contains(path));
 }
 
 fn topic(number: usize) -> String {

@@ -19,6 +19,8 @@ struct Scene {
     survey: Survey,
     jobs: BTreeMap<String, BTreeSet<String>>,
     readers_are_safe: bool,
+    keeps_ledgers: bool,
+    alive: BTreeSet<String>,
     sasl: BTreeSet<String>,
 }
 
@@ -50,11 +52,13 @@ impl Scene {
                     .collect(),
                 warn: BTreeSet::new(),
             },
+            alive: known.clone(),
             known,
             racks: Racks::parse(map),
             survey,
             jobs: BTreeMap::new(),
             readers_are_safe: false,
+            keeps_ledgers: false,
             sasl: BTreeSet::new(),
         }
     }
@@ -75,6 +79,8 @@ fn told(change: impl FnOnce(&mut Scene)) -> String {
         survey: &scene.survey,
         jobs: &scene.jobs,
         readers_are_safe: scene.readers_are_safe,
+        keeps_ledgers: scene.keeps_ledgers,
+        alive: &scene.alive,
         sasl: &scene.sasl,
     });
     let found: Vec<_> = found.iter().map(Blocker::to_string).collect();
@@ -87,6 +93,14 @@ fn fragments(count: u64) -> Listed<Fragment> {
         all.push(Fragment { ledger, first: 7 });
     }
     all
+}
+
+#[test]
+fn one_that_does_not_run() {
+    let told = told(|scene| {
+        scene.alive.remove("b");
+    });
+    insta::assert_snapshot!(told, @"b is not registered: a bookie is emptied while it runs; start it, or let BookKeeper's own recovery replace what it held");
 }
 
 #[test]
@@ -166,6 +180,26 @@ fn readers_that_would_fail() {
         scene.readers_are_safe = true;
     });
     assert_eq!(safe, "");
+}
+
+#[test]
+fn more_locks_than_a_session_should_have() {
+    let kept = |ledgers, keeps| {
+        told(|scene| (scene.survey.ledgers, scene.keeps_ledgers) = (ledgers, keeps))
+    };
+    assert_eq!(kept(10_000, true), "");
+    assert_eq!(kept(10_001, false), "");
+    insta::assert_snapshot!(kept(10_001, true), @"10001 ledgers would stay locked for readers until the job is finished, and ZooKeeper bears no more than 10000 of them: empty fewer bookies at once, or take brokers that read changed metadata and say --readers-refresh");
+}
+
+#[test]
+fn bookies_that_do_not_answer() {
+    insta::assert_snapshot!(told(|scene| scene.seen.space.clear()), @"none of the 4 writable bookies that stay says how much space it has, so none can be chosen");
+    let nothing_to_move = told(|scene| {
+        scene.seen.space.clear();
+        scene.survey = Survey::default();
+    });
+    assert_eq!(nothing_to_move, "");
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::hooked::{Call, Fate, hooked};
 use super::shapes;
 use super::world::{STUCK, Shape, World};
 use crate::cluster::memory::MemorySession;
+use crate::cluster::store::{Kind, MetaStore, create_with_parents};
 use crate::drain::failpoint::{Failpoint, Failpoints};
 use crate::drain::job::{ReaderGate, Status};
 use crate::drain::worker::{Progress, WorkError, Worker, run};
@@ -213,6 +214,38 @@ async fn what_is_moved_stays_locked_for_readers_until_the_end_of_the_job() {
     world.judge_end("at the end", &[]);
     world.pass();
     assert!(world.bookies[0].entries(1).is_empty(), "held for nobody");
+}
+
+#[tokio::test]
+async fn a_ledger_that_lacks_replicas_is_left_to_bookkeeper_also_when_it_is_kept() {
+    let shapes = [Shape::simple(1, &[10; 12]), Shape::simple(2, &[10; 3])];
+    let world = World::with(5, 1, &shapes).await;
+    let mut job = world.job.clone().unwrap();
+    job.reader_gate = ReaderGate::PerLedger;
+    let lacking = "/ledgers/underreplication/ledgers/0000/0000/0000/0001/urL0000000001";
+    let locked = async |expected: &[&str]| {
+        let seen = timeout(STUCK, async {
+            while world.locks() != expected || statuses(&world).await != [Status::Held; 2] {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        seen.await.unwrap_or_else(|_| panic!("not {expected:?}"));
+    };
+    let progress = watch::Sender::new(Progress::default());
+    let worker = patient(&world, Arc::new(world.server.connect()));
+    let ran = run(&job, worker, std::future::pending(), &progress);
+    let seen = async {
+        locked(&["urL0000000001", "urL0000000002"]).await;
+        let made = create_with_parents(&*world.admin, lacking, b"", Kind::Persistent);
+        made.await.unwrap();
+        locked(&["urL0000000002"]).await;
+        world.admin.delete(lacking, None).await.unwrap();
+        locked(&["urL0000000001", "urL0000000002"]).await;
+    };
+    tokio::select! {
+        ended = ran => panic!("{ended:?}"),
+        () = seen => {}
+    }
 }
 
 /// A worker that waits for others.

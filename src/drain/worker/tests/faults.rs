@@ -179,7 +179,7 @@ async fn bookies_with_too_much_to_do_are_waited_for() {
     let world = world().await;
     for bookie in &world.bookies {
         // Longer than the client itself asks again.
-        let mut left = 60;
+        let mut left = 30;
         bookie.instead(move |asked| {
             let is_busy = 0 < left && !matches!(asked, Asked::Held { .. });
             left -= u32::from(is_busy);

@@ -1,6 +1,6 @@
 //! Tests of the worker, against bookies that speak the real protocol: what moves, what it costs, and within which bounds.
 
-mod around;
+mod bounds;
 mod deaths;
 mod faults;
 mod hooked;
@@ -265,5 +265,29 @@ async fn nobody_works_on_a_job_that_was_given_up() {
         matches!(ran, Err(WorkError::Job(JobError::Phase { .. }))),
         "{ran:?}"
     );
+    assert_eq!(world.locks(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_worker_that_only_waits_hears_that_its_job_was_given_up() {
+    let open = shapes().into_iter().filter(|shape| shape.id == 257);
+    let world = World::with(7, 2, &open.collect::<Vec<_>>()).await;
+    let progress = watch::Sender::new(Progress::default());
+    let mut seen = progress.subscribe();
+    let mut worker = world.worker(Arc::new(world.server.connect()));
+    worker.until_waiting = false;
+    let job = world.job.as_ref().unwrap();
+    let cancel = async {
+        // Nothing of it can be moved any more.
+        let waits = |one: &Progress| 0 < one.waiting && one.working == 0;
+        seen.wait_for(waits).await.unwrap();
+        let jobs = world.jobs(world.admin.clone());
+        jobs.cancel(&job.id).await.unwrap();
+    };
+    let ran = run(job, worker, std::future::pending(), &progress);
+    let both = async { tokio::join!(ran, cancel) };
+    let (ran, ()) = timeout(world::STUCK, both).await.expect("it goes on");
+    let is_over = matches!(ran, Err(WorkError::Job(JobError::Phase { .. })));
+    assert!(is_over, "{ran:?}");
     assert_eq!(world.locks(), Vec::<String>::new());
 }

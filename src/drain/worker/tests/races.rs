@@ -9,7 +9,7 @@ use tokio::time::sleep;
 
 use super::shapes;
 use super::world::{Shape, World, now, path_of};
-use crate::cluster::store::{Kind, MetaStore};
+use crate::cluster::store::{Kind, MetaStore, Op};
 use crate::drain::failpoint::{Failpoint, Failpoints};
 use crate::drain::plan::patch;
 
@@ -150,6 +150,62 @@ async fn a_lock_of_somebody_else_is_waited_for() {
         seen.wait_for(|one| 0 < one.busy).await.unwrap();
         assert_eq!(world.metadata(1), before);
         java.delete(lock, None).await.unwrap();
+    };
+    let both = async { tokio::join!(ran, release) };
+    let (ran, ()) = tokio::time::timeout(super::world::STUCK, both)
+        .await
+        .expect("stuck");
+    ran.unwrap();
+    world.judge_end("at the end", &[]);
+}
+
+#[tokio::test]
+async fn nothing_is_changed_under_the_lock_of_another_of_us() {
+    let world = World::with(5, 1, &[Shape::simple(1, &[40; 6])]).await;
+    let session = Arc::new(world.server.connect());
+    let other = Arc::new(world.server.connect());
+    let mut worker = world.worker(session.clone());
+    let (there, theirs) = (Arc::clone(&world), other.clone());
+    let once = AtomicUsize::new(0);
+    worker.failpoints = Failpoints::new(move |point| {
+        if point == Failpoint::BeforeChange && once.fetch_add(1, Ordering::Relaxed) == 0 {
+            session.expire();
+            // As another worker takes a ledger: the lock in version 1, and its choice.
+            let path = "/ledgers/underreplication/locks/urL0000000001".to_owned();
+            let tasks = there
+                .jobs(theirs.clone())
+                .tasks(&there.job.as_ref().unwrap().id);
+            let stored = now(tasks.get(1)).unwrap().unwrap();
+            let (data, kind) = (Vec::new(), Kind::Ephemeral);
+            let ops = [
+                Op::Create {
+                    path: path.clone(),
+                    data: data.clone(),
+                    kind,
+                },
+                Op::Set {
+                    path,
+                    data,
+                    version: Some(0),
+                },
+                tasks.save_step(&stored),
+            ];
+            now(theirs.multi(&ops)).unwrap();
+            session.reconnect();
+        }
+        false
+    });
+    let before = world.metadata(1);
+    let progress = tokio::sync::watch::Sender::new(crate::drain::worker::Progress::default());
+    let mut seen = progress.subscribe();
+    let job = world.job.as_ref().unwrap();
+    let ran = crate::drain::worker::run(job, worker, std::future::pending(), &progress);
+    let release = async {
+        seen.wait_for(|one| 0 < one.busy || 0 < one.moved.ledgers)
+            .await
+            .unwrap();
+        assert_eq!(world.metadata(1), before);
+        other.expire();
     };
     let both = async { tokio::join!(ran, release) };
     let (ran, ()) = tokio::time::timeout(super::world::STUCK, both)

@@ -336,11 +336,8 @@ impl World {
         entry: u64,
         known: &Known,
     ) -> Vec<String> {
-        let segments = metadata.segments.iter();
-        let segment = segments
-            .filter(|one| one.first_entry <= entry)
-            .next_back()
-            .unwrap();
+        let mut segments = metadata.segments.iter();
+        let segment = segments.rfind(|one| one.first_entry <= entry).unwrap();
         let size = segment.members.len() as u64;
         let copies = 0..u64::from(metadata.write_quorum);
         let named = copies.map(|copy| &segment.members[((entry + copy) % size) as usize]);

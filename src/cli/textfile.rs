@@ -1,10 +1,21 @@
-//! The metrics of `reclaim run` as a file for node_exporter: put in place by a rename, so that nobody reads half
+//! The metrics of a command as a file for node_exporter: put in place by a rename, so that nobody reads half
 //! of it, and taken away at the end unless it is a pass of a timer.
 
 use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+
+/// A path whose name node_exporter reads.
+///
+/// # Errors
+/// Another one, in words.
+pub(super) fn parse(value: &str) -> Result<PathBuf, String> {
+    match value.strip_suffix(".prom") {
+        Some(name) if !name.is_empty() && !name.ends_with('/') => Ok(value.into()),
+        _ => Err("node_exporter reads only files that end with .prom".to_owned()),
+    }
+}
 
 /// The file.
 pub(super) struct Textfile {
