@@ -226,18 +226,26 @@ impl Seen {
                 ));
             }
         }
-        if self.workers.is_empty() && !job.phase.is_over() {
+        if self.kinds.is_empty() && job.phase == Phase::Running {
+            text.push_str(&format!(
+                "  'dirkeeper drain finish --job {}' says whether the bookies can be stopped\n",
+                job.id
+            ));
+        } else if self.workers.is_empty() && !job.phase.is_over() {
             text.push_str("  nobody works on it: 'dirkeeper drain run --execute' does\n");
         }
         for (_, worker) in &self.workers {
+            let now = match worker.now.as_str() {
+                "" => "",
+                now => &format!(", {now}"),
+            };
             text.push_str(&format!(
-                "  {} (pid {}): {}, {}, {}/s, {}\n",
+                "  {} (pid {}): {}, {}, {}/s{now}\n",
                 worker.host,
                 worker.pid,
                 counted(worker.ledgers, "ledger", "ledgers"),
                 bytes_text(worker.bytes),
                 bytes_text(worker.rate),
-                worker.now
             ));
         }
         text
@@ -410,6 +418,30 @@ mod tests {
         ");
         assert_eq!(seen.json()["left"], 6);
         assert_eq!(seen.json()["state"], "goingOn");
+    }
+
+    #[test]
+    fn who_has_done_all_is_told_to_finish() {
+        let mut done = seen(Phase::Running, 1, []);
+        done.workers[0].1.now.clear();
+        insta::assert_snapshot!(done.human(), @"
+        job d-0123abcd: running, emptying bk1:3181, bk2:3181
+          moved: 12 ledgers, 31 fragments, 4000 entries, 30.0 MiB
+          left: 0 ledgers
+          'dirkeeper drain finish --job d-0123abcd' says whether the bookies can be stopped
+          admin1 (pid 42): 12 ledgers, 30.0 MiB, 10.0 MiB/s
+        ");
+        let nobody = |kinds: &[(Status, u64)]| {
+            let kinds = kinds
+                .iter()
+                .map(|(status, id)| (*status, kind(&[("", &[*id])], 0)));
+            seen(Phase::Running, 0, kinds)
+                .human()
+                .contains("nobody works on it")
+        };
+        assert!(!nobody(&[]));
+        assert!(nobody(&[(Status::Todo, 1)]));
+        assert!(nobody(&[(Status::Held, 1)]));
     }
 
     #[test]

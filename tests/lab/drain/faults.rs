@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Drain, tell};
 use crate::harness::bench::Bench;
-use crate::harness::run::{pass, wait_for};
+use crate::harness::run::{pass, try_for, wait_for};
 use crate::stand::drain::{
     At, Ledger, Replicas, Stand, assert_no_worse, assert_only_members, assert_same_entries,
 };
@@ -111,11 +111,13 @@ pub(crate) fn killed_anywhere(bench: &Bench) {
 
 /// Waits until no metadata names these.
 fn wait_repaired(stand: &Stand<'_>, ids: &[String]) {
-    wait_for("the repair is done", END, || {
-        let left = stand.ledgers();
-        let named = left.values().any(|ledger| ledger.names(ids));
-        (!named).then_some(())
-    });
+    let left = || -> Vec<(u64, Ledger)> {
+        let ledgers = stand.ledgers().into_iter();
+        ledgers.filter(|(_, ledger)| ledger.names(ids)).collect()
+    };
+    let is_done = try_for(END, || left().is_empty().then_some(()));
+    let left = left();
+    assert!(is_done.is_some(), "not repaired within {END:?}: {left:#?}");
 }
 
 /// The repair keeps the locks of what it could not repair for minutes: all locks that are left when it has ended are ours.

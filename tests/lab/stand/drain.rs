@@ -74,6 +74,9 @@ impl<'a> Stand<'a> {
             .bookies(bookies)
             .memory(HEAP, DIRECT)
             .conf("gcWaitTime=2000")
+            // What the repair could not do at once it tries again soon, instead of keeping it locked for minutes.
+            .conf("rwRereplicateBackoffMs=500")
+            .conf("lockReleaseOfFailedLedgerGracePeriod=5000")
             // How full the machine's own disk is says nothing here.
             .conf("diskUsageThreshold=0.99")
             .conf("diskUsageWarnThreshold=0.989")
