@@ -4,7 +4,7 @@
 //!
 //! `scripts/histories` runs a million of them; `HISTORY=SEED` runs one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +17,10 @@ use super::plan::LedgerId;
 use super::stage::hooked::{Call, Fate};
 use super::stage::reclaimer::{Around, Eyes, Meanwhile, Reclaimer, deleted_by};
 use super::stage::tally::{Kind, Tally};
-use super::stage::{ROOTS, World};
+use super::stage::{CURSORS, ROOTS, World};
 use super::state::State;
 use crate::clock::Clock;
+use crate::cluster::store::Op;
 
 /// Histories of an ordinary run of the tests.
 const HISTORIES: u64 = 200;
@@ -64,9 +65,37 @@ impl Quiet {
     }
 }
 
-/// Nodes that each reclaimer has read since its last transaction. Between its last look at a node that is not there and the
-/// transaction nobody makes that node: no store could tell.
-type Looked = [Shared<BTreeSet<String>>; 2];
+/// Nodes that each reclaimer has looked at for the ledger that it is about, and the transactions that made them. From a look to
+/// the deletion nobody names a ledger in a node that was not there then, or was another one: no store could tell.
+type Looked = [Shared<BTreeMap<String, Option<i64>>>; 2];
+
+/// Whether somebody has looked at that node when it was not the one that it is now, or has looked at it and it is not there.
+fn is_another(looked: &Looked, path: &str, created: Option<i64>) -> bool {
+    let is_other = |seen: &Option<i64>| created.is_none() || *seen != created;
+    let mut all = looked.iter();
+    all.any(|nodes| nodes.lock().unwrap().get(path).is_some_and(is_other))
+}
+
+/// Keeps in mind what a reclaimer looks at, from where it turns to another ledger, or begins something else.
+fn remember(nodes: &mut BTreeMap<String, Option<i64>>, world: &World, call: &Call<'_>) {
+    match call {
+        Call::Multi([Op::Check { path, .. }]) if path.starts_with("/ledgers/") => nodes.clear(),
+        Call::Write(path) if path.starts_with("/dirkeeper/") => nodes.clear(),
+        Call::Read(path) => {
+            let is_topic = path.contains("/persistent/");
+            let cursors = CURSORS.iter().map(|name| format!("{path}/{name}"));
+            for path in cursors.filter(|_| is_topic) {
+                match world.created(&path) {
+                    None => nodes.insert(path, None),
+                    created => Some(*nodes.entry(path).or_insert(created)),
+                };
+            }
+            let created = world.created(path);
+            nodes.entry((*path).to_owned()).or_insert(created);
+        }
+        _ => {}
+    }
+}
 
 /// What happens around the calls of a reclaimer: brokers go on, answers are lost, it dies.
 fn around(seed: u64, quiet: &Arc<Quiet>, looked: &Looked, number: usize) -> Around {
@@ -80,21 +109,16 @@ fn around(seed: u64, quiet: &Arc<Quiet>, looked: &Looked, number: usize) -> Arou
             Call::Multi(ops) => deleted_by(ops),
             _ => None,
         };
-        if matches!(call, Call::Multi(_)) && deleted.is_none() {
-            looked[number].lock().unwrap().clear();
-        }
-        let is_blocked = |path: &str| looked.iter().any(|set| set.lock().unwrap().contains(path));
+        let is_blocked = |path: &str, created| is_another(&looked, path, created);
         if random.u32(0..BROKER) == 0 {
             world.step(&mut random, &is_blocked);
         }
         match deleted.zip(Some(random.u8(0..8))) {
             Some((id, 0 | 1)) => world.bring_back(id, &is_blocked),
-            Some((id, 2..5)) => world.name_again(id),
+            Some((id, 2..5)) => world.name_again(id, &is_blocked),
             _ => {}
         }
-        if let Call::Read(path) = call {
-            looked[number].lock().unwrap().insert((*path).to_owned());
-        }
+        remember(&mut looked[number].lock().unwrap(), world, call);
         let open = [Fate::Lost, Fate::MadeAndLost, Fate::Dies, Fate::MadeAndDies];
         let fate = match random.u32(0..DEATH) {
             0 => Fate::Dies,
@@ -201,7 +225,7 @@ impl History {
 
     fn step(&mut self) {
         let mut world = self.world.lock().unwrap();
-        world.step(&mut self.random, &|_| false);
+        world.step(&mut self.random, &|_, _| false);
     }
 
     fn any(&mut self) -> usize {
@@ -375,8 +399,10 @@ fn what_is_needed_stays_and_what_leaked_goes() {
         return;
     }
     let asked = number("HISTORIES");
-    let all = asked.unwrap_or(HISTORIES);
-    let next = AtomicU64::new(0);
+    let first = number("FIRST_HISTORY").unwrap_or(0);
+    let count = asked.unwrap_or(HISTORIES);
+    let all = first + count;
+    let next = AtomicU64::new(first);
     let clock = Clock::start();
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let ended: Vec<_> = std::thread::scope(|scope| {
@@ -393,9 +419,11 @@ fn what_is_needed_stays_and_what_leaked_goes() {
         drop(alive);
         while are_alive.recv_timeout(TOLD_EVERY) == Err(RecvTimeoutError::Timeout) {
             if asked.is_some() {
-                let (done, seconds) = (next.load(Ordering::Relaxed), clock.elapsed().as_secs_f64());
-                let rate = done as f64 / seconds;
-                say(&format!("{done} of {all} histories, {rate:.0} in a second"));
+                let done = next.load(Ordering::Relaxed) - first;
+                let rate = done as f64 / clock.elapsed().as_secs_f64();
+                say(&format!(
+                    "{done} of {count} histories, {rate:.0} in a second"
+                ));
             }
         }
         workers
@@ -410,9 +438,9 @@ fn what_is_needed_stays_and_what_leaked_goes() {
     }
     let seconds = clock.elapsed().as_secs();
     say(&format!(
-        "{all} histories, none failed, {seconds} s on {cores} cores: {tally}"
+        "{count} histories from {first} on, none failed, {seconds} s on {cores} cores: {tally}"
     ));
-    if HISTORIES <= all {
+    if HISTORIES <= count {
         let missing = Kind::ALL.iter().filter(|(kind, _)| tally.of(*kind) == 0);
         let missing: Vec<_> = missing.map(|(_, name)| name).collect();
         assert!(missing.is_empty(), "what never happened: {missing:?}");

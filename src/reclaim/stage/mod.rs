@@ -25,6 +25,9 @@ use tally::Tally;
 /// Where the Pulsar clusters are. Their topics have the same names.
 pub(super) const ROOTS: [&str; 2] = ["", "/b"];
 
+/// Names of cursors; the second one is that of compactions.
+pub(super) const CURSORS: [&str; 2] = ["s", "__compaction"];
+
 /// Runs what never waits; none if it does, which is what dying looks like here.
 pub(super) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
@@ -178,6 +181,12 @@ impl World {
 
     pub(super) fn take(&self, path: &str) {
         let _ = now(self.store_of(path).delete(path, None)).unwrap();
+    }
+
+    /// The transaction that made a node, if it is there.
+    pub(super) fn created(&self, path: &str) -> Option<i64> {
+        let stat = now(self.store_of(path).stat(path)).unwrap().unwrap();
+        stat.map(|stat| stat.created)
     }
 
     pub(super) fn is_there(&self, id: LedgerId) -> bool {

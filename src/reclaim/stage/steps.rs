@@ -17,13 +17,12 @@ const LONGEST_UNNAMED: i64 = 7 * DAY;
 /// The shadow of topic 0 of its cluster.
 const SHADOW: u8 = 9;
 
+/// Whether nobody may name a ledger in the node with this path, made by this transaction, if it is there.
+pub(in crate::reclaim) type Blocked<'a> = &'a dyn Fn(&str, Option<i64>) -> bool;
+
 impl World {
-    /// One step. A topic that is gone is not brought back while that is blocked by its node's path.
-    pub(in crate::reclaim) fn step(
-        &mut self,
-        random: &mut fastrand::Rng,
-        is_blocked: &dyn Fn(&str) -> bool,
-    ) {
+    /// One step.
+    pub(in crate::reclaim) fn step(&mut self, random: &mut fastrand::Rng, is_blocked: Blocked<'_>) {
         let name = (random.usize(0..ROOTS.len()), random.u8(0..TOPICS));
         match random.u8(0..46) {
             0..6 => self.begin(name, For::List, random),
@@ -305,18 +304,14 @@ impl World {
 
     /// An operator brings a list back that names a ledger, as far as its ledgers are there. Not that of a topic with
     /// a shadow: what a shadow copied from a list that came and went stands in no version of its source's.
-    pub(in crate::reclaim) fn bring_back(
-        &mut self,
-        id: LedgerId,
-        is_blocked: &dyn Fn(&str) -> bool,
-    ) {
+    pub(in crate::reclaim) fn bring_back(&mut self, id: LedgerId, is_blocked: Blocked<'_>) {
         let named = |(name, backup): &(Name, Topic)| name.1 != 0 && backup.list.contains(&id);
         let Some(at) = self.backups.iter().position(named) else {
             return;
         };
         let name = self.backups[at].0;
         let path = format!("{}{}", ROOTS[name.0], World::topic_path(name));
-        if !self.topics.contains_key(&name) && is_blocked(&path) {
+        if is_blocked(&path, self.created(&path)) {
             return;
         }
         let (_, backup) = self.backups.swap_remove(at);
@@ -333,10 +328,19 @@ impl World {
     }
 
     /// Somebody names a ledger again whose owner is there. Not of a topic with a shadow, as above.
-    pub(in crate::reclaim) fn name_again(&mut self, id: LedgerId) {
+    pub(in crate::reclaim) fn name_again(&mut self, id: LedgerId, is_blocked: Blocked<'_>) {
         let Some((name, purpose)) = self.made_for.get(&id).copied() else {
             return;
         };
+        let topic = format!("{}{}", ROOTS[name.0], World::topic_path(name));
+        let path = match purpose {
+            For::List => topic,
+            For::Cursor(which) => format!("{topic}/{which}"),
+            _ => format!("{topic}/s"),
+        };
+        if is_blocked(&path, self.created(&path)) {
+            return;
+        }
         let Some(topic) = self.topics.get_mut(&name).filter(|_| name.1 != 0) else {
             return;
         };

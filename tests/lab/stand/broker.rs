@@ -57,7 +57,7 @@ impl Pulsar {
             }
             let bundle = self.bundle(topic);
             let order = format!("/admin/v2/namespaces/{namespace}/{bundle}/unload");
-            self.attempt("PUT", &format!("{order}?destinationBroker={to}"));
+            self.attempt("PUT", &format!("{order}?destinationBroker={to}"), None);
             None
         });
     }

@@ -201,8 +201,10 @@ impl Pulsar {
     }
 
     /// The same, of which the answer may never come.
-    pub(crate) fn attempt(&self, method: &str, path: &str) {
-        let _ = try_command(self.command("rest", &[method, path]), COMMAND_LIMIT);
+    pub(crate) fn attempt(&self, method: &str, path: &str, body: Option<&str>) {
+        let words = [Some(method), Some(path), body];
+        let words: Vec<&str> = words.into_iter().flatten().collect();
+        let _ = try_command(self.command("rest", &words), COMMAND_LIMIT);
     }
 
     /// The same, which has to succeed.
