@@ -56,10 +56,14 @@ pub(super) struct Span {
     pub(super) ended: Millis,
 }
 
+/// Its owner let it go before our eyes, whatever becomes of that owner.
+fn is_seen((_, how): &(OwnerKey, Witness)) -> bool {
+    matches!(how, Witness::Trimmed { .. })
+}
+
 impl Suspect {
     /// All that was counted is counted anew: the scans until now did not read everything that this one reads.
     pub(super) fn anew(self, span: Span) -> Suspect {
-        let is_seen = |(_, how): &(OwnerKey, Witness)| matches!(how, Witness::Trimmed { .. });
         Suspect {
             first: span.ended,
             scans: 0,
@@ -77,7 +81,12 @@ pub(super) fn suspected(
     lac: Option<i64>,
     span: Span,
 ) -> Suspect {
+    // That its owner is gone each scan says anew: it may be back.
     let known = known.filter(|known| known.created == ledger.created);
+    let known = known.map(|known| Suspect {
+        witness: known.witness.filter(is_seen),
+        ..known
+    });
     // Somebody wrote since, or that was not known then: all begins anew, with what was witnessed.
     let is_moved = |known: &Suspect| lac.is_some() && known.lac != lac;
     match known {

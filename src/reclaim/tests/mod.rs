@@ -323,6 +323,33 @@ async fn others_ledgers_are_theirs() {
     ");
 }
 
+/// A broker dies in the deletion of a topic, and the topic, whose node is empty, gets an old list back.
+#[tokio::test]
+async fn an_owner_that_comes_back_is_not_gone() {
+    let stage = Stage::new().await;
+    for id in 1..=3 {
+        stage.ledger_of(id, TOPIC).await;
+    }
+    stage.list(TOPIC, &[2, 3]).await;
+    stage.scan().await;
+    stage.list(TOPIC, &[]).await;
+    stage.pass(8 * 24);
+    insta::assert_snapshot!(stage.scan().await, @r"
+    1 r4: its namespace is there, or that is not known
+    2 r2: its owner has to be absent in more scans, further apart
+    3 r2: its owner has to be absent in more scans, further apart
+    ");
+    stage.list(TOPIC, &[1]).await;
+    for _ in 0..3 {
+        stage.pass(25);
+        stage.scan().await;
+    }
+    insta::assert_snapshot!(stage.told(), @r"
+    2 r3: deletable
+    3 r3: deletable
+    ");
+}
+
 #[tokio::test]
 async fn namespaces_that_are_kept_elsewhere_are_not_gone() {
     let stage = Stage::new().await;
