@@ -88,11 +88,11 @@ pub(crate) fn two_at_once(bench: &Bench) {
     drain.assert_unnamed();
     let shows = "two of five bookies emptied at once under readers and writers, then stopped and deleted: every entry is as it was, no metadata names them, handles opened before read on through two over-replicated passes, the writer sees no error";
     let result = format!(
-        "{} ledgers, {} entries, {replaced} members replaced, {held} held handles read {} times, p99 of the writer {} ms",
+        "{} ledgers, {} entries, {replaced} members replaced, {held} held handles read {} times, p99 of the writer {:.0} ms",
         ledgers.len(),
         entries.len(),
         reads + 2,
-        phase["p99"]
+        phase["p99"].as_f64().expect("a number")
     );
     tell(bench, began, shows, result);
 }
