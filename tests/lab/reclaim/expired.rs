@@ -21,8 +21,10 @@ const TRAFFIC_END: Duration = Duration::from_secs(200);
 const MESSAGES: &str = "35";
 const BYTES: &str = "300000";
 
-/// As shipped, but quick: a topic without a subscription that is left loaded is deleted after a minute.
+/// As shipped, but quick: a topic without a subscription that is left loaded is deleted after a minute. What is acknowledged
+/// is on bookies at once, before the brokers die.
 const BROKER: &[&str] = &[
+    "managedLedgerDefaultMarkDeleteRateLimit=1000",
     "brokerDeleteInactiveTopicsEnabled=true",
     "brokerDeleteInactiveTopicsFrequencySeconds=5",
     "brokerDeleteInactiveTopicsMaxInactiveDurationSeconds=60",
